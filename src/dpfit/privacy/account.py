@@ -1,0 +1,171 @@
+"""From what is done to what it costs: the curve of an event under a neighbour relation."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from dpfit.privacy import curve as curves
+from dpfit.privacy import event as events
+from dpfit.privacy import laws, renyi, subsampling
+from dpfit.privacy.check import one_of
+from dpfit.privacy.curve import Composition, Curve, Group, Known, Symmetrized, Worst
+from dpfit.privacy.event import Event
+
+RELATIONS = ("replace", "add_remove")
+
+
+@lru_cache(maxsize=512)
+def curve(event: Event, relation: str) -> Curve:
+    """Upper bounds on the privacy loss of ``event`` under ``relation``, total-variation terms apart.
+
+    >>> round(curve(events.Gaussian(4.0), "replace").mu, 6)
+    0.25
+    """
+    one_of("relation", relation, RELATIONS)
+    match event:
+        case events.Gaussian(noise_multiplier=multiplier):
+            return Known(mu=_inverse(multiplier))
+        case events.Laplace(noise_multiplier=multiplier):
+            return laws.Laplace(_inverse(multiplier))
+        case events.L2Laplace(noise_multiplier=multiplier, dimension=dimension):
+            return laws.L2Laplace(_inverse(multiplier), dimension)
+        case events.GeneralizedGaussian(noise_multiplier=multiplier, shape=shape, dimension=dimension):
+            return Composition([(_coordinate(_inverse(multiplier), shape), dimension)])
+        case events.DiscreteLaplace(noise_multiplier=multiplier):
+            return Known(pure=_inverse(multiplier))
+        case events.DiscreteGaussian(noise_multiplier=multiplier):
+            return Known(rho=_inverse(multiplier) ** 2 / 2 * (1 + 1e-15))
+        case events.RandomizedResponse(epsilon=epsilon, categories=categories):
+            return curves.RandomizedResponse(epsilon, categories)
+        case events.Pure(epsilon=epsilon):
+            return Known(pure=epsilon)
+        case events.BoundedRange(epsilon=epsilon):
+            return curves.BoundedRange(epsilon)
+        case events.Approximate(epsilon=epsilon, delta=delta):
+            return curves.Approximate(epsilon, delta)
+        case events.GaussianPrivate(mu=mu):
+            return Known(mu=mu)
+        case events.ZeroConcentrated(rho=rho):
+            return Known(rho=rho)
+        case events.Renyi(orders=orders, values=values):
+            return Known(orders=np.array(orders), values=np.array(values))
+        case events.Composed(events=parts):
+            return Composition([(curve(part, relation), 1) for part in parts])
+        case events.Repeated(event=inner, times=times):
+            return Composition([(curve(inner, relation), times)])
+        case events.Parallel(events=parts, by=by):
+            return _parallel(parts, by, relation)
+        case events.Sampled():
+            return _sampled(event, relation)
+        case events.Selected(event=inner, stop=stop, eta=eta):
+            return curves.Selected(curve(inner, relation), stop, eta)
+        case events.Filtered(cap=cap):
+            return curve(cap, relation)
+        case events.WithinTotalVariation(event=inner):
+            return curve(inner, relation)
+        case events.Group(event=inner, size=size):
+            return _group(inner, size, relation)
+        case events.Replaced(event=inner):
+            if relation != "replace":
+                raise ValueError("a Replaced event is a promise under replace-one; account it with relation='replace'")
+            return _replaced(inner)
+    raise ValueError(f"no accounting for events of kind {event.kind!r}")
+
+
+def total_variation(event: Event) -> float:
+    """The distance between what is implemented and what `curve` accounts for, over the whole event.
+
+    Parts on disjoint data add nothing for the parts that a change does not touch, and a group changes the two ends of
+    one comparison only.
+    """
+    match event:
+        case events.WithinTotalVariation(event=inner, distance=distance):
+            return distance + total_variation(inner)
+        case events.Composed(events=parts):
+            return sum(total_variation(part) for part in parts)
+        case events.Repeated(event=inner, times=times):
+            return times * total_variation(inner)
+        case events.Parallel(events=parts, by=by):
+            worst = max((total_variation(part) for part in parts), default=0.0)
+            return worst if by == "index" else 2 * worst
+        case events.Selected(event=inner, stop=stop, eta=eta):
+            return renyi.mean_runs(stop, eta) * total_variation(inner)
+        case events.Sampled(event=inner) | events.Group(event=inner) | events.Replaced(event=inner):
+            return total_variation(inner)
+    return 0.0
+
+
+def _inverse(multiplier: float) -> float:
+    """The shift in units of the noise, rounded up."""
+    return math.nextafter(1 / multiplier, math.inf)
+
+
+def _coordinate(shift: float, shape: float) -> Curve:
+    return laws.Laplace(shift) if shape == 1 else laws.GeneralizedGaussian(shift, shape)
+
+
+def _parallel(parts: tuple[Event, ...], by: str, relation: str) -> Curve:
+    own = [curve(part, relation) for part in parts]
+    if by == "index" or relation == "add_remove":
+        return Worst(own)
+    # A replaced record leaves one part and enters another, or is replaced inside a part.
+    moved = Worst([Symmetrized(curve(part, "add_remove")) for part in parts])
+    return Worst([*own, Composition([(moved, 2)])])
+
+
+def _sampled(event: events.Sampled, relation: str) -> Curve:
+    inner = curve(event.event, relation)
+    if relation == "add_remove":
+        if event.method != "poisson":
+            raise ValueError(
+                "sampling without replacement needs relation='replace': under add/remove the number of records is "
+                "private, so a fixed share of it is not a public number; use method='poisson'"
+            )
+        return subsampling.PoissonAddRemove(inner, event.rate)
+    if event.method == "poisson" and event.zero_out < 1:
+        left = curve(event.event.scaled(1 / event.zero_out), relation)
+        return subsampling.SampledReplace(inner, left, event.rate)
+    return subsampling.SampledReplace(inner, inner, event.rate)
+
+
+_NOISE = (
+    events.Gaussian,
+    events.Laplace,
+    events.L2Laplace,
+    events.GeneralizedGaussian,
+    events.DiscreteLaplace,
+    events.DiscreteGaussian,
+)
+
+
+def _group(event: Event, size: int, relation: str) -> Curve:
+    """A group of changes: noise sees the sum of their shifts, the rest goes through the chain of single changes."""
+    match event:
+        case events.Composed(events=parts):
+            return Composition([(_group(part, size, relation), 1) for part in parts])
+        case events.Repeated(event=inner, times=times):
+            return Composition([(_group(inner, size, relation), times)])
+        case events.WithinTotalVariation(event=inner):
+            return _group(inner, size, relation)
+        case events.Group(event=inner, size=inside):
+            return _group(inner, size * inside, relation)
+    if isinstance(event, _NOISE):
+        return curve(event.scaled(1 / size * (1 - 1e-15)), relation)
+    return Group(curve(event, relation), size)
+
+
+def _replaced(event: Event) -> Curve:
+    """One record leaves and one enters, each an add/remove change."""
+    match event:
+        case events.Composed(events=parts):
+            return Composition([(_replaced(part), 1) for part in parts])
+        case events.Repeated(event=inner, times=times):
+            return Composition([(_replaced(inner), times)])
+        case events.Sampled(event=inner, rate=rate, method="poisson"):
+            return subsampling.SampledReplace(_replaced(inner), Symmetrized(curve(inner, "add_remove")), rate)
+        case events.WithinTotalVariation(event=inner):
+            return _replaced(inner)
+    return _group(event, 2, "add_remove")

@@ -1,0 +1,103 @@
+"""What the caller is willing to spend."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpfit.privacy.account import RELATIONS
+from dpfit.privacy.check import one_of, positive, probability
+from dpfit.privacy.curve import Curve
+
+UNITS = ("record", "user")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A limit on the privacy loss of one neighbour change.
+
+    Give exactly one of ``epsilon`` (alone: pure DP; with ``delta``: approximate DP), ``mu`` (Gaussian DP) or ``rho``
+    (zero-concentrated DP). ``unit`` is whose data is protected; ``relation`` is what a neighbour is: one record (or
+    user) replaced, or one added or removed.
+
+    >>> Budget(epsilon=1.0, delta=1e-6)
+    Budget(epsilon=1.0, delta=1e-06)
+    >>> Budget(epsilon=-1)
+    Traceback (most recent call last):
+        ...
+    ValueError: epsilon must be a finite number above 0, got -1; smaller means more private, 1 is a common choice
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    mu: float | None = None
+    rho: float | None = None
+    unit: str = "record"
+    relation: str = "replace"
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("epsilon", "mu", "rho") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of epsilon, mu and rho, got {' and '.join(given) or 'none of them'}")
+        value = getattr(self, given[0])
+        try:
+            positive(given[0], value)
+        except ValueError as error:
+            raise ValueError(f"{error}; smaller means more private, 1 is a common choice") from None
+        if self.delta is not None:
+            if given[0] != "epsilon":
+                raise ValueError(f"delta goes with epsilon, not with {given[0]}")
+            if not 0 <= probability("delta", self.delta) < 1:
+                raise ValueError(
+                    f"delta must be below 1, got {self.delta!r}; take it far below 1 / (number of records)"
+                )
+        one_of("unit", self.unit, UNITS)
+        one_of("relation", self.relation, RELATIONS)
+
+    @property
+    def kind(self) -> str:
+        """One of "pure", "approximate", "gdp", "zcdp"."""
+        if self.mu is not None:
+            return "gdp"
+        if self.rho is not None:
+            return "zcdp"
+        return "approximate" if self.delta else "pure"
+
+    def spent(self, curve: Curve, total_variation: float = 0.0) -> float:
+        """Log of the share of this budget that a curve uses up: at most 0 when it fits, infinite when nothing is known.
+
+        For (epsilon, delta) it is the log of delta(epsilon) / delta, the quantity that calibration drives to zero.
+        """
+        if self.kind == "approximate" and self.epsilon is not None and self.delta:
+            used = float(curve.delta(np.array([float(self.epsilon)]))[0])
+            used += (1 + math.exp(self.epsilon)) * total_variation if total_variation else 0.0
+            return _log(used / self.delta)
+        if total_variation:
+            return math.inf
+        used, limit = {
+            "pure": (curve.pure, self.epsilon),
+            "gdp": (curve.mu, self.mu),
+            "zcdp": (curve.rho, self.rho),
+        }[self.kind]
+        return _log(used / limit) if limit else math.inf
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain values; `Budget(**...)` is its inverse."""
+        limits = {name: getattr(self, name) for name in ("epsilon", "delta", "mu", "rho")}
+        return {k: v for k, v in limits.items() if v is not None} | {
+            "unit": self.unit,
+            "relation": self.relation,
+        }
+
+    def __repr__(self) -> str:
+        fields = {
+            k: v for k, v in self.to_json().items() if (k, v) not in (("unit", "record"), ("relation", "replace"))
+        }
+        return f"Budget({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+
+def _log(share: float) -> float:
+    return math.log(share) if share > 0 else -math.inf

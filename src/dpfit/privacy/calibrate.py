@@ -1,0 +1,83 @@
+"""Which noise gives this budget? One safeguarded secant search on log-noise for any event."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from dpfit.privacy import account
+from dpfit.privacy.budget import Budget
+from dpfit.privacy.event import Event
+
+TOLERANCE = 1e-5
+"""Relative width of the final bracket: the noise returned is at most this much above the smallest."""
+
+_WIDEST = math.log(1e12)
+
+
+class NotReachable(ValueError):
+    """No amount of noise brings the event within the budget."""
+
+
+def calibrate(event: Event | Callable[[float], Event], budget: Budget, *, first_guess: float | None = None) -> Event:
+    """The event with the smallest noise that meets ``budget``.
+
+    ``event`` is a template whose noise multipliers are all scaled by one common factor (so that heterogeneous stages
+    keep their proportions), or a function from a noise level to an event. Privacy loss must decrease with the level.
+    The event returned meets the budget when accounted again; a relative `TOLERANCE` less noise would not.
+
+    >>> from dpfit.privacy.event import Gaussian
+    >>> round(calibrate(Gaussian(1.0), Budget(epsilon=1, delta=1e-6)).noise_multiplier, 4)
+    4.2247
+    """
+    template = event.scaled if isinstance(event, Event) else event
+
+    def excess(log_level: float) -> float:
+        candidate = template(math.exp(log_level))
+        return budget.spent(account.curve(candidate, budget.relation), account.total_variation(candidate))
+
+    start = 0.0 if first_guess is None else math.log(first_guess)
+    low, high = _bracket(excess, start)
+    return template(math.exp(_search(excess, low, high)))
+
+
+Point = tuple[float, float]
+
+
+def _bracket(excess: Callable[[float], float], start: float) -> tuple[Point, Point]:
+    """Two levels, the first too quiet and the second loud enough, by growing steps from the first guess."""
+    here = (start, excess(start))
+    width = 0.5 if math.isinf(here[1]) else min(max(abs(here[1]) / 8, 0.05), 3.0)
+    direction = 1.0 if here[1] > 0 else -1.0
+    while True:
+        level = here[0] + direction * width
+        if abs(level - start) > _WIDEST:
+            if direction > 0:
+                raise NotReachable("no noise meets this budget; raise it, or shorten the composition")
+            raise NotReachable("this event meets the budget without noise; there is nothing to calibrate")
+        there = (level, excess(level))
+        if (there[1] > 0) != (here[1] > 0):
+            return (here, there) if direction > 0 else (there, here)
+        # Steer by the local slope of log-loss in log-noise where there is one, at most sixfold growth.
+        slope = (there[1] - here[1]) / (there[0] - here[0])
+        usable = math.isfinite(slope) and slope < 0
+        width = min(max(abs(there[1] / slope) * 1.2, width / 4), 6 * width) if usable else 2 * width
+        here = there
+
+
+def _search(excess: Callable[[float], float], low: Point, high: Point) -> float:
+    """Illinois-type false position inside the bracket; the loud end, which meets the budget, is returned."""
+    weight_low, weight_high, last = 1.0, 1.0, 0
+    while high[0] - low[0] > TOLERANCE:
+        f_low, f_high = low[1] * weight_low, high[1] * weight_high
+        ratio = f_low / (f_low - f_high) if math.isfinite(f_low) and math.isfinite(f_high) and f_low > f_high else 0.5
+        # A step just past the root closes the bracket from the other side next time.
+        level = low[0] + min(max(ratio, 0.02), 0.98) * (high[0] - low[0])
+        if abs(level - low[0]) < TOLERANCE / 2 or abs(level - high[0]) < TOLERANCE / 2:
+            level = min(max(level, low[0] + TOLERANCE / 2), high[0] - TOLERANCE / 2)
+        point = (level, excess(level))
+        if point[1] > 0:
+            low, weight_low, weight_high, last = point, 1.0, weight_high / 2 if last == 1 else 1.0, 1
+        else:
+            high, weight_high, weight_low, last = point, 1.0, weight_low / 2 if last == -1 else 1.0, -1
+    return high[0]

@@ -1,0 +1,51 @@
+"""Validation of privacy parameters: one sentence that says what was given and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+
+
+def number(name: str, value: object) -> float:
+    """A real number that is not NaN; booleans are not numbers here."""
+    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def non_negative(name: str, value: object) -> float:
+    """A number in [0, infinity]."""
+    checked = number(name, value)
+    if checked < 0:
+        raise ValueError(f"{name} must be at least 0, got {value!r}")
+    return checked
+
+
+def positive(name: str, value: object) -> float:
+    """A finite number above zero."""
+    checked = number(name, value)
+    if not 0 < checked < math.inf:
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+    return checked
+
+
+def probability(name: str, value: object) -> float:
+    """A number in [0, 1]."""
+    checked = number(name, value)
+    if not 0 <= checked <= 1:
+        raise ValueError(f"{name} must lie between 0 and 1, got {value!r}")
+    return checked
+
+
+def count(name: str, value: object, least: int = 1) -> int:
+    """A whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """A member of a short list."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    return value

@@ -1,0 +1,398 @@
+"""What is done to the data, as immutable values that can be written down and accounted again years later.
+
+An event says which mechanisms run, at which noise multiplier (noise scale over sensitivity), on which part of
+the data, at most how often. It says nothing about what that costs: `dpfit.privacy.account` does. Kinds are
+never removed and never change their meaning, since stored guarantees refer to them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dpfit.privacy.check import count, non_negative, number, one_of, positive, probability
+
+_KINDS: dict[str, type[Event]] = {}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events. Subclasses are frozen dataclasses of numbers, strings and events."""
+
+    kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        if not cls.kind or cls.kind in _KINDS:
+            raise TypeError(f"{cls.__name__} needs a kind of its own")
+        _KINDS[cls.kind] = cls
+
+    def scaled(self, factor: float) -> Event:
+        """The same event with all its noise multiplied by ``factor``; promises without noise stay as they are.
+
+        >>> Repeated(Gaussian(2.0), 3).scaled(1.5)
+        Repeated(event=Gaussian(noise_multiplier=3.0), times=3)
+        """
+        changes: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == "noise_multiplier":
+                changes[field.name] = value * factor
+            elif isinstance(value, Event):
+                changes[field.name] = value.scaled(factor)
+            elif isinstance(value, tuple) and value and isinstance(value[0], Event):
+                changes[field.name] = tuple(part.scaled(factor) for part in value)
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain values; `event_from_json` is its inverse."""
+        return {"kind": self.kind} | {
+            field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
+        }
+
+
+def event_from_json(value: Any) -> Event:
+    """The event that `Event.to_json` wrote.
+
+    >>> event_from_json(Sampled(Gaussian(1.0), 0.01).to_json()) == Sampled(Gaussian(1.0), 0.01)
+    True
+    """
+    if not isinstance(value, dict) or value.get("kind") not in _KINDS:
+        kind = value.get("kind") if isinstance(value, dict) else value
+        raise ValueError(f"unknown event kind {kind!r}; known kinds: {', '.join(sorted(_KINDS))}")
+    cls = _KINDS[value["kind"]]
+    names = {field.name for field in dataclasses.fields(cls)}
+    given = {name: part for name, part in value.items() if name != "kind"}
+    if set(given) - names:
+        raise ValueError(f"event {cls.kind!r} has no field {sorted(set(given) - names)[0]!r}")
+    try:
+        return cls(**{name: _event(part) for name, part in given.items()})
+    except TypeError as error:
+        raise ValueError(f"event {cls.kind!r} is incomplete: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Event):
+        return value.to_json()
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _event(value: Any) -> Any:
+    if isinstance(value, dict):
+        return event_from_json(value)
+    return tuple(_event(part) for part in value) if isinstance(value, list) else value
+
+
+# Noise added to a value. The multiplier is noise scale over sensitivity in the norm named.
+
+
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """Gaussian noise; multiplier = standard deviation / l2 sensitivity."""
+
+    kind = "gaussian"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Laplace(Event):
+    """Independent Laplace noise; multiplier = scale / l1 sensitivity."""
+
+    kind = "laplace"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class L2Laplace(Event):
+    """Noise with density proportional to exp(-||x||_2 / scale); multiplier = scale / l2 sensitivity."""
+
+    kind = "l2_laplace"
+    noise_multiplier: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+        count("dimension", self.dimension)
+
+
+@dataclass(frozen=True)
+class GeneralizedGaussian(Event):
+    """Independent noise with density exp(-(|x|/scale)^shape) on each of ``dimension`` answers.
+
+    The multiplier is scale / l-infinity sensitivity; shape 2 has variance scale^2 / 2.
+    """
+
+    kind = "generalized_gaussian"
+    noise_multiplier: float
+    shape: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+        if positive("shape", self.shape) < 1:
+            raise ValueError(f"shape must be at least 1 (log-concave noise), got {self.shape!r}")
+        count("dimension", self.dimension)
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace(Event):
+    """Noise with mass exp(-|k|/scale) on the integers, for integer values; multiplier = scale / l1 sensitivity."""
+
+    kind = "discrete_laplace"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(Event):
+    """Noise with mass exp(-k^2/(2 sigma^2)) on the integers, for integer values; promised as zCDP, never as GDP."""
+
+    kind = "discrete_gaussian"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class RandomizedResponse(Event):
+    """One of ``categories`` values is reported truthfully with odds exp(epsilon) to 1 against each other one."""
+
+    kind = "randomized_response"
+    epsilon: float
+    categories: int = 2
+
+    def __post_init__(self) -> None:
+        non_negative("epsilon", self.epsilon)
+        count("categories", self.categories, least=2)
+
+
+# Promises that rest on a theorem of their own.
+
+
+@dataclass(frozen=True)
+class Pure(Event):
+    """Any epsilon-DP mechanism."""
+
+    kind = "pure"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        non_negative("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class BoundedRange(Event):
+    """A mechanism whose log density ratio lies in an interval of length epsilon: the exponential mechanism."""
+
+    kind = "bounded_range"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        non_negative("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True)
+class Approximate(Event):
+    """Any (epsilon, delta)-DP mechanism."""
+
+    kind = "approximate"
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        non_negative("epsilon", self.epsilon)
+        probability("delta", self.delta)
+
+
+@dataclass(frozen=True)
+class GaussianPrivate(Event):
+    """Any mu-GDP mechanism."""
+
+    kind = "gdp"
+    mu: float
+
+    def __post_init__(self) -> None:
+        non_negative("mu", self.mu)
+
+
+@dataclass(frozen=True)
+class ZeroConcentrated(Event):
+    """Any rho-zCDP mechanism: Renyi divergence of order a at most rho * a."""
+
+    kind = "zcdp"
+    rho: float
+
+    def __post_init__(self) -> None:
+        non_negative("rho", self.rho)
+
+
+@dataclass(frozen=True)
+class Renyi(Event):
+    """Any mechanism with Renyi divergence at most ``values[i]`` at ``orders[i]`` (orders above 1, increasing)."""
+
+    kind = "renyi"
+    orders: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.orders or len(self.orders) != len(self.values):
+            raise ValueError("orders and values must be non-empty and of the same length")
+        for order, value in zip(self.orders, self.values, strict=True):
+            if not number("order", order) > 1:
+                raise ValueError(f"Renyi orders must be above 1, got {order!r}")
+            non_negative("Renyi divergence", value)
+        if any(b <= a for a, b in zip(self.orders, self.orders[1:], strict=False)):
+            raise ValueError("Renyi orders must be increasing")
+
+
+# Ways to put events together.
+
+
+@dataclass(frozen=True)
+class Composed(Event):
+    """Events one after the other on the same data; later ones may depend on earlier outputs."""
+
+    kind = "composed"
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        _check_events(self.events)
+
+
+@dataclass(frozen=True)
+class Repeated(Event):
+    """The same event ``times`` times on the same data, adaptively."""
+
+    kind = "repeated"
+    event: Event
+    times: int
+
+    def __post_init__(self) -> None:
+        _check_events((self.event,))
+        count("times", self.times, least=0)
+
+
+@dataclass(frozen=True)
+class Parallel(Event):
+    """Events on disjoint parts of the data.
+
+    ``by="index"``: a record's part is fixed by its row index, by its user, or by a coin of its own, so a change
+    touches one part. ``by="value"``: the part depends on the record, so replacing a record may touch two; the
+    noise of each part must then cover a record that enters, leaves or is replaced.
+    """
+
+    kind = "parallel"
+    events: tuple[Event, ...]
+    by: str = "index"
+
+    def __post_init__(self) -> None:
+        _check_events(self.events)
+        one_of("by", self.by, ("index", "value"))
+
+
+@dataclass(frozen=True)
+class Sampled(Event):
+    """An event on a random sample of the data.
+
+    ``method="poisson"``: each record is in with probability ``rate``, independently. ``method="without_replacement"``:
+    a uniform sample of a fixed share ``rate`` of the records (replace-one only). ``zero_out`` is the largest change of
+    the noised value when a record leaves, over the sensitivity that the noise multiplier refers to; it matters
+    under replace-one only, where it is 1/2 for sums of norm-bounded contributions.
+    """
+
+    kind = "sampled"
+    event: Event
+    rate: float
+    method: str = "poisson"
+    zero_out: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_events((self.event,))
+        probability("rate", self.rate)
+        one_of("method", self.method, ("poisson", "without_replacement"))
+        if not 0.5 <= number("zero_out", self.zero_out) <= 1:
+            raise ValueError(f"zero_out must lie between 0.5 and 1, got {self.zero_out!r}")
+
+
+@dataclass(frozen=True)
+class Selected(Event):
+    """The best of a random number of runs of ``event``, only the winner leaving.
+
+    The number of runs has the truncated negative binomial law with parameters ``eta > -1`` and ``stop`` in
+    (0, 1) of Papernot and Steinke (2022); ``eta = 1`` is the geometric law with mean 1 / stop.
+    """
+
+    kind = "selected"
+    event: Event
+    stop: float
+    eta: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_events((self.event,))
+        if not 0 < number("stop", self.stop) < 1:
+            raise ValueError(f"stop must lie strictly between 0 and 1, got {self.stop!r}")
+        if not -1 < number("eta", self.eta) < float("inf"):
+            raise ValueError(f"eta must be above -1, got {self.eta!r}")
+
+
+@dataclass(frozen=True)
+class Filtered(Event):
+    """Any sequence of events, chosen adaptively, that a privacy filter stops at ``cap`` (pure, gdp or zcdp)."""
+
+    kind = "filtered"
+    cap: Event
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.cap, Pure | GaussianPrivate | ZeroConcentrated):
+            raise ValueError("a filter's cap must be a Pure, GaussianPrivate or ZeroConcentrated event")
+
+
+@dataclass(frozen=True)
+class WithinTotalVariation(Event):
+    """An implementation whose output law is within total variation ``distance`` of the event's, for every dataset."""
+
+    kind = "within_total_variation"
+    event: Event
+    distance: float
+
+    def __post_init__(self) -> None:
+        _check_events((self.event,))
+        probability("distance", self.distance)
+
+
+@dataclass(frozen=True)
+class Group(Event):
+    """The event seen by a group of ``size`` records that change together."""
+
+    kind = "group"
+    event: Event
+    size: int
+
+    def __post_init__(self) -> None:
+        _check_events((self.event,))
+        count("size", self.size)
+
+
+@dataclass(frozen=True)
+class Replaced(Event):
+    """An event accounted under add/remove, promised under replace-one: one record leaves and one enters."""
+
+    kind = "replaced"
+    event: Event
+
+    def __post_init__(self) -> None:
+        _check_events((self.event,))
+
+
+def _check_events(events: tuple[Event, ...]) -> None:
+    if not isinstance(events, tuple) or not all(isinstance(event, Event) for event in events):
+        raise TypeError("expected events (a tuple of dpfit.privacy.Event values)")

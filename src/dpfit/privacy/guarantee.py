@@ -1,0 +1,233 @@
+"""What is promised: an event, its curve, and the basis it rests on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from dpfit.privacy import account
+from dpfit.privacy import event as events
+from dpfit.privacy.account import RELATIONS
+from dpfit.privacy.budget import UNITS, Budget
+from dpfit.privacy.check import count, non_negative, one_of, probability
+from dpfit.privacy.curve import Curve
+from dpfit.privacy.event import Event, event_from_json
+
+ARITHMETIC = ("exact", "bounded", "idealised")
+"""From best to worst: integers and enclosures only; a proven error term that is priced; real numbers assumed."""
+
+_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """A condition the promise needs, and whether code makes it true for any input or the caller vouches for it."""
+
+    text: str
+    status: str
+
+    def __post_init__(self) -> None:
+        one_of("status", self.status, ("enforced", "declared"))
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Why a promise holds: theorem, neighbour relation, unit, assumptions, arithmetic."""
+
+    theorem: str
+    relation: str = "replace"
+    unit: str = "record"
+    assumptions: tuple[Assumption, ...] = ()
+    arithmetic: str = "exact"
+
+    def __post_init__(self) -> None:
+        if not self.theorem:
+            raise ValueError("a guarantee names the theorem it rests on; theorem must not be empty")
+        one_of("relation", self.relation, RELATIONS)
+        one_of("unit", self.unit, UNITS)
+        one_of("arithmetic", self.arithmetic, ARITHMETIC)
+
+    def joined(self, other: Basis, rule: str) -> Basis:
+        """The basis of two promises combined by ``rule``; relations and units are never mixed."""
+        for name in ("relation", "unit"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                way = "to_relation('replace')" if name == "relation" else "to_user(max_rows)"
+                raise ValueError(
+                    f"cannot combine promises with {name} {mine!r} and {theirs!r}; convert one with {way} first"
+                )
+        theorems = [part for text in (self.theorem, rule, other.theorem) for part in text.split("; ")]
+        return Basis(
+            theorem="; ".join(dict.fromkeys(theorems)),
+            relation=self.relation,
+            unit=self.unit,
+            assumptions=tuple(dict.fromkeys(self.assumptions + other.assumptions)),
+            arithmetic=max(self.arithmetic, other.arithmetic, key=ARITHMETIC.index),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain values."""
+        return dataclasses.asdict(self) | {"assumptions": [dataclasses.asdict(a) for a in self.assumptions]}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Basis:
+        """The basis that `to_json` wrote."""
+        return Basis(**value | {"assumptions": tuple(Assumption(**a) for a in value.get("assumptions", ()))})
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A privacy promise: a curve, not a pair. Its JSON is its event plus its basis, so it can be accounted again.
+
+    >>> promise = Guarantee(events.Gaussian(noise_multiplier=4.2247), Basis("Gaussian mechanism"))
+    >>> round(promise.epsilon(delta=1e-6), 3)
+    1.0
+    >>> round(promise.compose(promise).mu, 4)
+    0.3347
+    """
+
+    event: Event
+    basis: Basis
+
+    @property
+    def curve(self) -> Curve:
+        """All known bounds, total-variation terms apart."""
+        return account.curve(self.event, self.basis.relation)
+
+    @property
+    def total_variation(self) -> float:
+        """Distance of the implementation from the accounted event; priced in `delta` as (1 + exp(epsilon)) times it."""
+        return account.total_variation(self.event)
+
+    @property
+    def pure(self) -> float:
+        """The pure epsilon, infinite if there is none."""
+        return math.inf if self.total_variation else self.curve.pure
+
+    @property
+    def mu(self) -> float:
+        """The Gaussian-DP parameter, infinite if there is none."""
+        return math.inf if self.total_variation else self.curve.mu
+
+    @property
+    def rho(self) -> float:
+        """The zero-concentrated-DP parameter, infinite if there is none."""
+        return math.inf if self.total_variation else self.curve.rho
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound on the smallest delta at this epsilon."""
+        eps = non_negative("epsilon", epsilon)
+        distance = self.total_variation
+        if math.isinf(eps):
+            return 0.0 if not distance else 1.0
+        slack = (1 + math.exp(min(eps, 700.0))) * distance if distance else 0.0
+        return min(1.0, float(self.curve.delta(np.array([eps]))[0]) + slack)
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """An upper bound on the smallest epsilon at this delta; infinite if none is known."""
+        target = probability("delta", delta)
+        if target == 0:
+            return self.pure
+        if self.delta(0.0) <= target:
+            return 0.0
+        high = 1e-3
+        while self.delta(high) > target:
+            high *= 2
+            if high > 1e4:
+                return math.inf
+
+        def gap(value: float) -> float:
+            return math.log(max(self.delta(value), 1e-320) / target)
+
+        low, sign = 0.0, gap(high)
+        if sign < 0:
+            low = high = float(brentq(gap, low, high, xtol=1e-12, rtol=1e-12))
+        while self.delta(high) > target:
+            high = math.nextafter(high * (1 + 1e-11), math.inf)
+        return high
+
+    def compose(self, *others: Guarantee) -> Guarantee:
+        """Both on the same data, the later ones possibly chosen after seeing the earlier outputs."""
+        joined = self
+        for other in others:
+            basis = joined.basis.joined(other.basis, "adaptive composition")
+            joined = Guarantee(events.Composed((*_parts(joined.event), *_parts(other.event))), basis)
+        return joined
+
+    def parallel(self, *others: Guarantee, by: str = "index") -> Guarantee:
+        """On disjoint parts of the data; see `dpfit.privacy.event.Parallel` for ``by``."""
+        basis = self.basis
+        for other in others:
+            basis = basis.joined(other.basis, "parallel composition")
+        return Guarantee(events.Parallel((self.event, *(other.event for other in others)), by), basis)
+
+    def group(self, size: int) -> Guarantee:
+        """The promise to ``size`` records (or users) that change together."""
+        if count("size", size) == 1:
+            return self
+        return Guarantee(events.Group(self.event, size), self._with_rule("group privacy"))
+
+    def to_relation(self, relation: str) -> Guarantee:
+        """The promise under another relation; only add/remove to replace-one exists (one leaves, one enters)."""
+        one_of("relation", relation, RELATIONS)
+        if relation == self.basis.relation:
+            return self
+        if relation != "replace":
+            raise ValueError(
+                "a replace-one promise says nothing about adding or removing a record; plan with relation='add_remove'"
+            )
+        basis = dataclasses.replace(self._with_rule("one leaves, one enters"), relation="replace")
+        return Guarantee(events.Replaced(self.event), basis)
+
+    def to_user(self, max_rows: int) -> Guarantee:
+        """The promise to a user who contributes at most ``max_rows`` records (a bound that must be enforced)."""
+        if self.basis.unit == "user":
+            raise ValueError("this promise is to users already")
+        rows = count("max_rows", max_rows)
+        bound = Assumption(f"each user contributes at most {rows} records", "declared")
+        basis = self._with_rule("group privacy")
+        basis = dataclasses.replace(basis, unit="user", assumptions=(*basis.assumptions, bound))
+        return Guarantee(events.Group(self.event, rows), basis)
+
+    def meets(self, budget: Budget) -> bool:
+        """Whether this promise is within the budget; relation and unit must be the same."""
+        for name in ("relation", "unit"):
+            if getattr(budget, name) != getattr(self.basis, name):
+                raise ValueError(
+                    f"the budget has {name} {getattr(budget, name)!r}, the promise {getattr(self.basis, name)!r}"
+                )
+        return budget.spent(self.curve, self.total_variation) <= 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain values."""
+        return {"schema": _SCHEMA, "event": self.event.to_json(), "basis": self.basis.to_json()}
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> Guarantee:
+        """The guarantee that `to_json` wrote; nothing in it is evaluated but the event."""
+        if not isinstance(value, dict) or value.get("schema") != _SCHEMA:
+            raise ValueError(f"not a guarantee of schema {_SCHEMA}")
+        return Guarantee(event_from_json(value["event"]), Basis.from_json(value["basis"]))
+
+    def __str__(self) -> str:
+        whose = "one record" if self.basis.unit == "record" else "one user's records"
+        change = "replaced" if self.basis.relation == "replace" else "added or removed"
+        if math.isfinite(self.pure):
+            size = f"epsilon = {self.pure:.4g}"
+        elif math.isfinite(self.mu):
+            size = f"mu = {self.mu:.4g} (Gaussian DP), epsilon = {self.epsilon(1e-6):.4g} at delta = 1e-6"
+        else:
+            size = f"epsilon = {self.epsilon(1e-6):.4g} at delta = 1e-6"
+        return f"{size}, with {whose} {change}"
+
+    def _with_rule(self, rule: str) -> Basis:
+        return dataclasses.replace(self.basis, theorem=f"{self.basis.theorem}; {rule}")
+
+
+def _parts(event: Event) -> tuple[Event, ...]:
+    return event.events if isinstance(event, events.Composed) else (event,)

@@ -1,0 +1,88 @@
+"""Amplification by sampling, as exact or proven transformations of privacy profiles.
+
+Offered: Poisson sampling under add/remove (exact for the dominating pair, both directions) and Poisson or
+without-replacement sampling under replace-one (advanced joint convexity of Balle, Barthe, Gaboardi 2018). Fixed-size
+samples under add/remove have no meaning here: the size would depend on a private n.
+Proofs: docs/explanation/accounting.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.privacy import renyi
+from dpfit.privacy.curve import Curve, both
+
+Array = NDArray[np.float64]
+
+
+class PoissonAddRemove(Curve):
+    """Each record is in the sample with probability ``rate``; one record is added or removed.
+
+    With (A, B) dominating the pair (with, without) of the inner mechanism, the sampled pair is dominated by
+    ((1-rate) B + rate A, B): the kernel that maps A and B to the inner pair maps the mixtures too. Its profiles
+    follow from those of (A, B) by algebra.
+    """
+
+    symmetric = False
+
+    def __init__(self, curve: Curve, rate: float) -> None:
+        self._curve, self._rate = curve, rate
+        self.convex = curve.convex
+        self.pure = math.log1p(rate * math.expm1(curve.pure)) if curve.pure < _EXP_LIMIT else curve.pure
+        self.mu, self.rho = (0.0, 0.0) if rate == 0 else (curve.mu, curve.rho)
+
+    def renyi(self, orders: Array) -> Array:
+        inner = self._curve.renyi(orders)
+        if math.isfinite(self._curve.mu):
+            inner = np.minimum(inner, renyi.sampled_gaussian(self._rate, self._curve.mu, orders))
+        return inner
+
+    def profile(self, epsilon: Array) -> Array:
+        rate, growth = self._rate, np.expm1(np.minimum(epsilon, _EXP_LIMIT))
+        if rate == 0:
+            return both(np.zeros_like(epsilon))
+        forward = rate * self._curve.profile(np.log1p(growth / rate))[0]
+        left = rate - growth * (1 - rate)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inner = np.where(left > 0, np.log1p(np.where(left > 0, growth / left, 0.0)), 0.0)
+        reverse = np.where(left > 0, left * self._curve.profile(inner)[1], 0.0)
+        return np.stack([forward, reverse])
+
+
+class SampledReplace(Curve):
+    """A random share ``rate`` of the records, one of which is replaced.
+
+    With gamma' = 1 + rate (gamma - 1) and beta = gamma'/gamma, the profile at gamma' is at most
+    rate * ((1 - beta) * left(gamma) + beta * replaced(gamma)), where ``left`` compares the record's presence with its
+    absence (Poisson) or with another record in its place (without replacement: then it is ``replaced`` itself).
+    """
+
+    convex = False
+
+    def __init__(self, replaced: Curve, left: Curve, rate: float) -> None:
+        self._replaced, self._left, self._rate = replaced, left, rate
+        self.convex = replaced is left and replaced.convex
+        inner = max(replaced.pure, left.pure)
+        self.pure = math.log1p(rate * math.expm1(inner)) if inner < _EXP_LIMIT else inner
+        self.mu, self.rho = (0.0, 0.0) if rate == 0 else (replaced.mu, replaced.rho)
+
+    def renyi(self, orders: Array) -> Array:
+        return np.zeros_like(orders) if self._rate == 0 else self._replaced.renyi(orders)
+
+    def profile(self, epsilon: Array) -> Array:
+        rate = self._rate
+        if rate == 0:
+            return both(np.zeros_like(epsilon))
+        inner = np.log1p(np.expm1(np.minimum(epsilon, _EXP_LIMIT)) / rate)
+        replaced = self._replaced.delta(inner)
+        if self._left is self._replaced:
+            return both(rate * replaced)
+        beta = np.exp(epsilon - inner)
+        return both(rate * ((1 - beta) * self._left.delta(inner) + beta * replaced))
+
+
+_EXP_LIMIT = 700.0
