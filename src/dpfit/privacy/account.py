@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -11,7 +12,7 @@ from dpfit.privacy import curve as curves
 from dpfit.privacy import event as events
 from dpfit.privacy import laws, renyi, subsampling
 from dpfit.privacy.check import one_of
-from dpfit.privacy.curve import Composition, Curve, Group, Known, Symmetrized, Worst
+from dpfit.privacy.curve import Composition, Curve, Group, Known, Symmetrized, Worst, half_square
 from dpfit.privacy.event import Event
 
 RELATIONS = ("replace", "add_remove")
@@ -37,7 +38,7 @@ def curve(event: Event, relation: str) -> Curve:
         case events.DiscreteLaplace(noise_multiplier=multiplier):
             return Known(pure=_inverse(multiplier))
         case events.DiscreteGaussian(noise_multiplier=multiplier):
-            return Known(rho=_inverse(multiplier) ** 2 / 2 * (1 + 1e-15))
+            return Known(rho=half_square(_inverse(multiplier)))
         case events.RandomizedResponse(epsilon=epsilon, categories=categories):
             return curves.RandomizedResponse(epsilon, categories)
         case events.Pure(epsilon=epsilon):
@@ -99,8 +100,9 @@ def total_variation(event: Event) -> float:
 
 
 def _inverse(multiplier: float) -> float:
-    """The shift in units of the noise, rounded up."""
-    return math.nextafter(1 / multiplier, math.inf)
+    """The shift in units of the noise, rounded up (and exact where it can be, so that equal shares add up)."""
+    shift = 1 / multiplier
+    return shift if Fraction(shift) * Fraction(multiplier) >= 1 else math.nextafter(shift, math.inf)
 
 
 def _coordinate(shift: float, shape: float) -> Curve:

@@ -12,6 +12,9 @@ from dpfit.privacy.event import Event
 TOLERANCE = 1e-5
 """Relative width of the final bracket: the noise returned is at most this much above the smallest."""
 
+FINE_TOLERANCE = 1e-12
+"""The same for budgets whose accounting is a closed form (pure, GDP, zCDP)."""
+
 _WIDEST = math.log(1e12)
 
 
@@ -38,7 +41,8 @@ def calibrate(event: Event | Callable[[float], Event], budget: Budget, *, first_
 
     start = 0.0 if first_guess is None else math.log(first_guess)
     low, high = _bracket(excess, start)
-    return template(math.exp(_search(excess, low, high)))
+    tolerance = TOLERANCE if budget.kind == "approximate" else FINE_TOLERANCE
+    return template(math.exp(_search(excess, low, high, tolerance)))
 
 
 Point = tuple[float, float]
@@ -65,16 +69,16 @@ def _bracket(excess: Callable[[float], float], start: float) -> tuple[Point, Poi
         here = there
 
 
-def _search(excess: Callable[[float], float], low: Point, high: Point) -> float:
+def _search(excess: Callable[[float], float], low: Point, high: Point, tolerance: float) -> float:
     """Illinois-type false position inside the bracket; the loud end, which meets the budget, is returned."""
     weight_low, weight_high, last = 1.0, 1.0, 0
-    while high[0] - low[0] > TOLERANCE:
+    while high[0] - low[0] > tolerance:
         f_low, f_high = low[1] * weight_low, high[1] * weight_high
         ratio = f_low / (f_low - f_high) if math.isfinite(f_low) and math.isfinite(f_high) and f_low > f_high else 0.5
         # A step just past the root closes the bracket from the other side next time.
         level = low[0] + min(max(ratio, 0.02), 0.98) * (high[0] - low[0])
-        if abs(level - low[0]) < TOLERANCE / 2 or abs(level - high[0]) < TOLERANCE / 2:
-            level = min(max(level, low[0] + TOLERANCE / 2), high[0] - TOLERANCE / 2)
+        if abs(level - low[0]) < tolerance / 2 or abs(level - high[0]) < tolerance / 2:
+            level = min(max(level, low[0] + tolerance / 2), high[0] - tolerance / 2)
         point = (level, excess(level))
         if point[1] > 0:
             low, weight_low, weight_high, last = point, 1.0, weight_high / 2 if last == 1 else 1.0, 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -66,8 +67,8 @@ class Curve(ABC):
     @cached_property
     def spread(self) -> float:
         """Jeffreys divergence (both KL divergences added), which is the variance of a small privacy loss."""
-        grid = np.concatenate([np.zeros(1), np.geomspace(1e-9, 1.0, 600)]) * self.reach
-        both = self.profile(np.asarray(grid, dtype=np.float64)).sum(axis=0) * (1 + np.exp(-grid))
+        grid = self.reach * np.append(0.0, np.geomspace(1e-9, 1.0, 600))
+        both = self.profile(grid).sum(axis=0) * (1 + np.exp(-grid))
         return float(np.trapezoid(both, grid))
 
     def masses(self, step: float, tail: float, direction: int) -> tuple[Array, float]:
@@ -76,10 +77,18 @@ class Curve(ABC):
         small = np.flatnonzero(self.delta(grid) <= tail)
         last = float(grid[small[0]]) if len(small) else self.reach
         points = min(math.ceil(last / step * (1 - 1e-12)) + 1, loss_distribution.LARGEST_GRID)
-        profiles = self.profile(step * np.arange(max(points, 2)))
+        profiles = self.profile(np.asarray(step * np.arange(max(points, 2)), dtype=np.float64))
         if not self.convex:
             profiles = np.stack([loss_distribution.lower_hull(row, step) for row in profiles])
         return loss_distribution.discretize(profiles[direction], profiles[1 - direction], step)
+
+
+def half_square(value: float) -> float:
+    """The zCDP parameter of a GDP or a pure one, rounded up."""
+    if not value < 1e100:
+        return math.inf
+    half = value * value / 2
+    return half if Fraction(half) >= Fraction(value) ** 2 / 2 else math.nextafter(half, math.inf)
 
 
 def both(values: Array) -> Array:
@@ -103,7 +112,7 @@ class Known(Curve):
     ) -> None:
         self.pure = pure
         self.mu = min(mu, gaussian.from_pure(pure) if pure < 700 else math.inf)
-        self.rho = min(rho, pure**2 / 2 if pure < 1e100 else math.inf, self.mu**2 / 2 if self.mu < 1e100 else math.inf)
+        self.rho = min(rho, half_square(pure), half_square(self.mu))
         self._orders, self._values = orders, values
         self.convex = orders is None and math.isinf(rho)
 

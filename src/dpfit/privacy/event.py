@@ -9,23 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from dpfit.privacy.check import count, non_negative, number, one_of, positive, probability
-
-_KINDS: dict[str, type[Event]] = {}
+from dpfit.privacy.record import Record, from_json
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(Record):
     """Base of all events. Subclasses are frozen dataclasses of numbers, strings and events."""
-
-    kind: ClassVar[str] = ""
-
-    def __init_subclass__(cls) -> None:
-        if not cls.kind or cls.kind in _KINDS:
-            raise TypeError(f"{cls.__name__} needs a kind of its own")
-        _KINDS[cls.kind] = cls
 
     def scaled(self, factor: float) -> Event:
         """The same event with all its noise multiplied by ``factor``; promises without noise stay as they are.
@@ -44,12 +36,6 @@ class Event:
                 changes[field.name] = tuple(part.scaled(factor) for part in value)
         return dataclasses.replace(self, **changes)
 
-    def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain values; `event_from_json` is its inverse."""
-        return {"kind": self.kind} | {
-            field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
-        }
-
 
 def event_from_json(value: Any) -> Event:
     """The event that `Event.to_json` wrote.
@@ -57,30 +43,7 @@ def event_from_json(value: Any) -> Event:
     >>> event_from_json(Sampled(Gaussian(1.0), 0.01).to_json()) == Sampled(Gaussian(1.0), 0.01)
     True
     """
-    if not isinstance(value, dict) or value.get("kind") not in _KINDS:
-        kind = value.get("kind") if isinstance(value, dict) else value
-        raise ValueError(f"unknown event kind {kind!r}; known kinds: {', '.join(sorted(_KINDS))}")
-    cls = _KINDS[value["kind"]]
-    names = {field.name for field in dataclasses.fields(cls)}
-    given = {name: part for name, part in value.items() if name != "kind"}
-    if set(given) - names:
-        raise ValueError(f"event {cls.kind!r} has no field {sorted(set(given) - names)[0]!r}")
-    try:
-        return cls(**{name: _event(part) for name, part in given.items()})
-    except TypeError as error:
-        raise ValueError(f"event {cls.kind!r} is incomplete: {error}") from None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Event):
-        return value.to_json()
-    return [_plain(part) for part in value] if isinstance(value, tuple) else value
-
-
-def _event(value: Any) -> Any:
-    if isinstance(value, dict):
-        return event_from_json(value)
-    return tuple(_event(part) for part in value) if isinstance(value, list) else value
+    return from_json(value, Event)
 
 
 # Noise added to a value. The multiplier is noise scale over sensitivity in the norm named.

@@ -2,8 +2,9 @@
 
 A filter adds up costs in one additive currency and lets a step through only while the sum stays within a cap fixed
 beforehand; whatever was let through is then private at the cap. That is a theorem for exactly these currencies:
-pure epsilon (Rogers, Roth, Ullman, Vadhan 2016), zCDP and Renyi at a fixed order (Feldman and Zrnic 2021; Whitehouse, Ramdas,
-Rogers, Wu 2023) and the square of the GDP parameter (Smith and Thakurta 2022). Proofs: docs/explanation/filters.md.
+pure epsilon (Rogers, Roth, Ullman, Vadhan 2016), zCDP and Renyi at a fixed order (Feldman and Zrnic 2021;
+Whitehouse, Ramdas, Rogers, Wu 2023) and the square of the GDP parameter (Smith and Thakurta 2022).
+Proofs: docs/explanation/filters.md.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from dpfit.privacy.account import RELATIONS
 from dpfit.privacy.budget import UNITS, Budget
 from dpfit.privacy.check import count, non_negative, one_of, probability
 from dpfit.privacy.curve import Curve
-from dpfit.privacy.event import Event, event_from_json
+from dpfit.privacy.event import Event
+from dpfit.privacy.record import Record, from_json
 
 ARITHMETIC = ("exact", "bounded", "idealised")
 """From best to worst: integers and enclosures only; a proven error term that is priced; real numbers assumed."""
@@ -25,9 +26,10 @@ _SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Assumption:
+class Assumption(Record):
     """A condition the promise needs, and whether code makes it true for any input or the caller vouches for it."""
 
+    kind = "assumption"
     text: str
     status: str
 
@@ -36,9 +38,10 @@ class Assumption:
 
 
 @dataclass(frozen=True)
-class Basis:
+class Basis(Record):
     """Why a promise holds: theorem, neighbour relation, unit, assumptions, arithmetic."""
 
+    kind = "basis"
     theorem: str
     relation: str = "replace"
     unit: str = "record"
@@ -69,15 +72,6 @@ class Basis:
             assumptions=tuple(dict.fromkeys(self.assumptions + other.assumptions)),
             arithmetic=max(self.arithmetic, other.arithmetic, key=ARITHMETIC.index),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain values."""
-        return dataclasses.asdict(self) | {"assumptions": [dataclasses.asdict(a) for a in self.assumptions]}
-
-    @staticmethod
-    def from_json(value: dict[str, Any]) -> Basis:
-        """The basis that `to_json` wrote."""
-        return Basis(**value | {"assumptions": tuple(Assumption(**a) for a in value.get("assumptions", ()))})
 
 
 @dataclass(frozen=True)
@@ -210,17 +204,15 @@ class Guarantee:
     @staticmethod
     def from_json(value: dict[str, Any]) -> Guarantee:
         """The guarantee that `to_json` wrote; nothing in it is evaluated but the event."""
-        if not isinstance(value, dict) or value.get("schema") != _SCHEMA:
+        if not isinstance(value, dict) or value.get("schema") != _SCHEMA or {"event", "basis"} - set(value):
             raise ValueError(f"not a guarantee of schema {_SCHEMA}")
-        return Guarantee(event_from_json(value["event"]), Basis.from_json(value["basis"]))
+        return Guarantee(from_json(value["event"], Event), from_json(value["basis"], Basis))
 
     def __str__(self) -> str:
         whose = "one record" if self.basis.unit == "record" else "one user's records"
         change = "replaced" if self.basis.relation == "replace" else "added or removed"
         if math.isfinite(self.pure):
             size = f"epsilon = {self.pure:.4g}"
-        elif math.isfinite(self.mu):
-            size = f"mu = {self.mu:.4g} (Gaussian DP), epsilon = {self.epsilon(1e-6):.4g} at delta = 1e-6"
         else:
             size = f"epsilon = {self.epsilon(1e-6):.4g} at delta = 1e-6"
         return f"{size}, with {whose} {change}"

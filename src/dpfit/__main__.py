@@ -1,0 +1,5 @@
+"""``python -m dpfit``."""
+
+from dpfit.cli import main
+
+main()

@@ -1,0 +1,173 @@
+"""The mean of bounded records with Gaussian or Laplace noise.
+
+Guarantee: mu-GDP with mu = 1 / noise multiplier (Gaussian), epsilon-DP with epsilon = 1 / noise multiplier (Laplace).
+Reference: [Gan22] Examples 2 and 5, Fact 15; noise on a grid, docs/explanation/noise.md.
+
+Records are clipped into the declared range, centred, rounded to a grid and summed in integers, so the sensitivity of
+the sum is exact: one record moves each coordinate by at most the half-range (added or removed) or the range (replaced).
+The number of records that divides the sum is the declared one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.core import Answer, Mechanism, Plan, Risk, Run, Step, require_records
+from dpfit.noise import Grid, add_gaussian, add_laplace
+from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
+from dpfit.privacy.check import count, number, one_of
+from dpfit.privacy.event import Event, Gaussian, Laplace
+from dpfit.privacy.record import Record
+
+
+@dataclass(frozen=True)
+class BoundedMean(Record):
+    """The mean of records whose ``dimension`` entries lie in [lower, upper]."""
+
+    kind = "bounded_mean"
+    lower: float
+    upper: float
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        check_range(self.lower, self.upper)
+        count("dimension", self.dimension)
+
+
+def check_range(lower: float, upper: float) -> None:
+    """A public range: two finite numbers in order."""
+    if not -math.inf < number("lower", lower) < number("upper", upper) < math.inf:
+        raise ValueError(f"a range needs finite lower < upper, got [{lower!r}, {upper!r}]")
+
+
+@dataclass(frozen=True)
+class NoisyMean(Mechanism):
+    """The noisy mean itself; all fields are public."""
+
+    kind = "noisy_mean"
+    noise: str
+    noise_multiplier: float
+    query: BoundedMean
+    n: int
+    relation: str
+
+    def __post_init__(self) -> None:
+        one_of("noise", self.noise, ("gaussian", "laplace"))
+        one_of("relation", self.relation, ("replace", "add_remove"))
+        count("n", self.n)
+        _ = self.event
+
+    @property
+    def event(self) -> Event:
+        return (Gaussian if self.noise == "gaussian" else Laplace)(self.noise_multiplier)
+
+    @property
+    def risk(self) -> Risk:
+        half = (self.query.upper - self.query.lower) / 2
+        deviation = self.noise_multiplier * self._sensitivity(half) / self.n
+        deviation *= 1.0 if self.noise == "gaussian" else math.sqrt(2)
+        return Risk(deviation, "root mean square noise of each mean")
+
+    def run(self, data: Any, run: Run) -> NDArray[np.float64]:
+        query = self.query
+        rows = _matrix(data, query.dimension)
+        if self.relation == "replace" and len(rows) != self.n:
+            raise ValueError(f"the plan is for n = {self.n} records, the data have {len(rows)}")
+        centre, half = query.lower / 2 + query.upper / 2, query.upper / 2 - query.lower / 2
+        grid = Grid.fitting(self._sensitivity(half), query.dimension, "l2" if self.noise == "gaussian" else "l1")
+        steps = grid.sum(rows - centre, bound=half)
+        # Every entry is a whole number of steps of size at most that of the half-range.
+        sensitivity = self._sensitivity(grid.step * int(grid.quantize(half)))
+        if self.noise == "gaussian":
+            noisy = add_gaussian(
+                steps, l2_sensitivity=sensitivity, noise_multiplier=self.noise_multiplier, source=run.noise, grid=grid
+            )
+        else:
+            noisy = add_laplace(
+                steps, l1_sensitivity=sensitivity, noise_multiplier=self.noise_multiplier, source=run.noise, grid=grid
+            )
+        return np.asarray(centre + noisy / self.n)
+
+    def _sensitivity(self, half: float) -> float:
+        """How far one record moves the sum in the norm of the noise, rounded up."""
+        change = half if self.relation == "add_remove" else 2 * half
+        d = self.query.dimension
+        return math.nextafter(change * (math.sqrt(d) if self.noise == "gaussian" else d), math.inf)
+
+
+def _matrix(data: Any, dimension: int) -> NDArray[np.float64]:
+    """The data as rows; only their shape and type, which are public, can be wrong."""
+    try:
+        rows = np.asarray(data, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("the data must be an array of numbers") from None
+    rows = rows.reshape(-1, 1) if rows.ndim == 1 else rows
+    if rows.ndim != 2 or rows.shape[1] != dimension:
+        raise ValueError(f"the plan is for records of {dimension} numbers, the data have shape {rows.shape[1:]}")
+    return rows
+
+
+@dataclass(frozen=True)
+class MeanAlgorithm:
+    """Plans a noisy mean."""
+
+    name: str
+    noise: str
+
+    def plan(self, problem: Answer, budget: Budget, **options: Any) -> Plan:
+        """One step with the smallest noise that meets the budget.
+
+        >>> problem = Answer(n=1000, workload=BoundedMean(0.0, 1.0))
+        >>> plan = gaussian_mean.plan(problem, Budget(epsilon=1, delta=1e-6))
+        >>> round(plan.guarantee.epsilon(1e-6), 3)
+        1.0
+        """
+        if options:
+            raise TypeError(f"{self.name} has no option {next(iter(options))!r}")
+        require_records(self.name, budget)
+        if not isinstance(problem.workload, BoundedMean):
+            raise ValueError(f"{self.name} answers a BoundedMean workload, not {problem.workload.kind!r}")
+        return mean_step(self.noise, calibrated(self.name, self.noise, budget), problem.workload, problem.n, budget)
+
+    def example(self, relation: str) -> tuple[Answer, Any, Any]:
+        """Five zeros, one of which becomes a one or leaves."""
+        problem = Answer(n=5, workload=BoundedMean(0.0, 1.0))
+        zeros = np.zeros((5, 1))
+        if relation == "add_remove":
+            return problem, zeros, zeros[:-1]
+        return problem, zeros, np.vstack([zeros[:-1], [[1.0]]])
+
+
+def calibrated(name: str, noise: str, budget: Budget) -> float:
+    """The noise multiplier for a budget."""
+    try:
+        event = calibrate((Gaussian if noise == "gaussian" else Laplace)(1.0), budget)
+    except NotReachable:
+        raise NotReachable(
+            f"{name} cannot promise pure epsilon; give a delta (far below 1 / n), mu or rho, or use Laplace noise"
+        ) from None
+    return float(event.to_json()["noise_multiplier"])
+
+
+def mean_step(noise: str, multiplier: float, query: BoundedMean, n: int, budget: Budget) -> Step:
+    """The mean as a plan, with its basis."""
+    mechanism = NoisyMean(noise, multiplier, query, n, budget.relation)
+    return Step(mechanism, mean_basis(noise, budget))
+
+
+def mean_basis(noise: str, budget: Budget) -> Basis:
+    """Why a noisy mean is private."""
+    theorem = "Gaussian mechanism [Gan22, Fact 15]" if noise == "gaussian" else "Laplace mechanism [Gan22, Fact 3]"
+    assumptions = [Assumption("each record is clipped into the declared range", "enforced")]
+    if budget.relation == "add_remove":
+        assumptions.append(Assumption("the number n that divides the sum was not read off the data", "declared"))
+    return Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact")
+
+
+gaussian_mean = MeanAlgorithm("gaussian_mean", "gaussian")
+laplace_mean = MeanAlgorithm("laplace_mean", "laplace")

@@ -1,0 +1,123 @@
+"""The runner: charge first, then draw; a seeded release says that it is not private."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpfit.core import InteractionClosed, Mechanism, Plan, Release, Run, Step
+from dpfit.privacy import Basis
+from dpfit.privacy import event as events
+
+
+@dataclass(frozen=True)
+class Echo(Mechanism):
+    kind = "test_echo"
+    fails: bool = False
+
+    @property
+    def event(self) -> events.Event:
+        return events.Pure(0.5)
+
+    def run(self, data: Any, run: Run) -> int:
+        data.touched += 1
+        run.note("rows", 17)
+        if self.fails:
+            raise RuntimeError("the power went out")
+        return int(run.noise.integers(2**62, 1)[0])
+
+
+class Data:
+    touched = 0
+
+
+class Book:
+    """An account that remembers the order of things."""
+
+    def __init__(self, data: Data, refuse: bool = False) -> None:
+        self.data, self.refuse = data, refuse
+        self.log: list[tuple[str, Any]] = []
+
+    def reserve(self, plan: Plan) -> int:
+        if self.refuse:
+            raise PermissionError("over budget")
+        self.log.append(("reserve", self.data.touched))
+        return 42
+
+    def commit(self, token: int, release: Release) -> None:
+        self.log.append(("commit", token))
+
+
+PLAN = Step(Echo(), Basis("a theorem"))
+
+
+def test_budget_is_reserved_before_data_is_touched_and_committed_after():
+    data = Data()
+    book = Book(data)
+    PLAN.run(data, account=book)
+    assert book.log == [("reserve", 0), ("commit", 42)]
+    assert data.touched == 1
+
+
+def test_a_refused_plan_touches_nothing():
+    data = Data()
+    with pytest.raises(PermissionError):
+        PLAN.run(data, account=Book(data, refuse=True))
+    assert data.touched == 0
+
+
+def test_a_crash_keeps_the_reservation():
+    data = Data()
+    book = Book(data)
+    with pytest.raises(RuntimeError, match="power"):
+        Step(Echo(fails=True), Basis("a theorem")).run(data, account=book)
+    assert book.log == [("reserve", 0)]
+
+
+def test_an_interaction_is_charged_at_open_and_answers_once_closed_no_more():
+    data = Data()
+    book = Book(data)
+    interaction = PLAN.open(data, account=book)
+    assert book.log == [("reserve", 0)]
+    answer = interaction.step()
+    assert interaction.done
+    with pytest.raises(InteractionClosed, match="pay again"):
+        interaction.step()
+    release = interaction.close()
+    assert release.value == answer
+    assert interaction.close() is release
+    assert book.log == [("reserve", 0), ("commit", 42)]
+
+
+def test_an_error_inside_a_with_block_does_not_commit():
+    data = Data()
+    book = Book(data)
+    with pytest.raises(KeyError), PLAN.open(data, account=book):
+        raise KeyError
+    assert book.log == [("reserve", 0)]
+
+
+def test_a_seeded_release_is_not_private_and_repeats():
+    first, second = (PLAN.run(Data(), random_state=5) for _ in range(2))
+    assert first.value == second.value
+    assert not first.private
+
+
+def test_an_unseeded_release_is_private_and_does_not_repeat():
+    first, second = (PLAN.run(Data()) for _ in range(2))
+    assert first.value != second.value
+    assert first.private
+
+
+def test_diagnostics_come_on_request_only():
+    assert PLAN.run(Data()).diagnostics is None
+    assert PLAN.run(Data(), diagnostics=True).diagnostics == {"rows": 17}
+
+
+def test_numpy_global_state_is_not_used():
+    """A peer draws its default key from NumPy's global generator; setting that seed must change nothing here."""
+    np.random.seed(0)
+    first = PLAN.run(Data()).value
+    np.random.seed(0)
+    assert PLAN.run(Data()).value != first

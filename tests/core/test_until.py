@@ -1,0 +1,91 @@
+"""Noisy means under a cap, the number of rounds depending on the answers."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from dpfit.core import Mechanism, Policy, Until, plan_from_json
+from dpfit.mechanisms.mean import BoundedMean, NoisyMean, mean_basis
+from dpfit.privacy import Budget, FilterExhausted, gaussian
+from dpfit.privacy.event import GaussianPrivate, Pure, ZeroConcentrated
+
+QUERY = BoundedMean(0.0, 1.0)
+WHY = mean_basis("gaussian", Budget(mu=1.0))
+
+
+def mean(multiplier: float, noise: str = "gaussian") -> NoisyMean:
+    return NoisyMean(noise, multiplier, QUERY, 5, "replace")
+
+
+@dataclass(frozen=True)
+class Sharpen(Policy):
+    """Halve the noise as long as the last answer is above a level."""
+
+    kind = "test_sharpen"
+    multiplier: float
+    level: float
+
+    def next(self, answers: tuple[Any, ...]) -> Mechanism | None:
+        if answers and answers[-1][0] < self.level:
+            return None
+        return mean(self.multiplier / 2 ** len(answers))
+
+
+def test_the_policy_decides_until_the_filter_stops_it():
+    """Multipliers 8, 4, 2 cost 1/64 + 1/16 + 1/4 = 21/64 of mu^2; the next would cost 1."""
+    plan = Until(GaussianPrivate(1.0), WHY, Sharpen(8.0, -100.0))
+    assert len(plan.run(np.zeros(5), random_state=0).value) == 3
+    assert len(Until(GaussianPrivate(1.0), WHY, Sharpen(8.0, 100.0)).run(np.zeros(5), random_state=0).value) == 1
+    assert plan.guarantee.mu == pytest.approx(1.0)
+    assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_opened_it_takes_any_mechanism_that_fits_and_refuses_the_rest():
+    session = Until(ZeroConcentrated(0.25), WHY).open(np.zeros(5), random_state=0)
+    for _ in range(2):
+        session.step(mean(2.0))  # rho = 1/8 each, all of the cap
+    with pytest.raises(FilterExhausted, match="left 0"):
+        session.step(mean(1e3))
+    assert len(session.close().value) == 2
+
+
+def test_a_gaussian_step_has_no_price_under_a_pure_cap():
+    session = Until(Pure(1.0), WHY).open(np.zeros(5), random_state=0)
+    with pytest.raises(FilterExhausted, match="no cost in the currency"):
+        session.step(mean(100.0))
+    assert session.step(mean(1.0, "laplace")).shape == (1,)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 2.0])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("level", [-1.0, 0.0, 0.5, 1.5])
+def test_the_cap_holds_for_an_adaptive_number_of_rounds(epsilon, sign, level):
+    """The exact hockey stick of "stop, or go on with what is left", both directions, below the curve of the cap.
+
+    First answer N(0, 1) against N(sign a, 1); below ``level`` the transcript ends, above it a second answer spends the
+    rest. Inside, the second answer's profile at the remaining loss is in closed form for every real argument.
+    """
+    cap, first = 1.0, 0.6
+    second = (cap**2 - first**2) ** 0.5
+
+    def profile(eps: float) -> float:
+        return norm.cdf(-eps / second + second / 2) - np.exp(eps) * norm.cdf(-eps / second - second / 2)
+
+    def stopped(y: float) -> float:
+        return max(norm.pdf(y) - np.exp(epsilon) * norm.pdf(y - sign * first), 0.0)
+
+    def went_on(y: float) -> float:
+        loss = norm.logpdf(y) - norm.logpdf(y - sign * first)
+        return norm.pdf(y) * profile(epsilon - loss)
+
+    total = quad(stopped, -9, level, limit=200)[0] + quad(went_on, level, 9, limit=200)[0]
+    promise = float(gaussian.delta(cap, epsilon))
+    assert total <= promise + 1e-9
+    if level == -1.0 and sign == -1:
+        # Nearly always going on spends nearly everything: the bound is not slack, and less noise would break it.
+        assert total > float(gaussian.delta(0.9 * cap, epsilon))

@@ -1,0 +1,75 @@
+"""Every algorithm of the catalogue keeps the protocol."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpfit.catalogue import ENTRIES, entry
+from dpfit.core import Interactive, Step, plan_from_json
+from dpfit.privacy import Budget
+
+BUDGETS = {
+    "pure": {"epsilon": 1.0},
+    "approximate": {"epsilon": 1.0, "delta": 1e-6},
+    "gdp": {"mu": 1.0},
+    "zcdp": {"rho": 0.5},
+}
+RELATIONS = ("replace", "add_remove")
+CASES = [(e, kind, relation) for e in ENTRIES for kind in e.guarantees for relation in RELATIONS]
+
+
+@pytest.mark.parametrize(("row", "kind", "relation"), CASES, ids=lambda v: getattr(v, "name", v))
+def test_plans_are_public_and_keep_their_budget(row, kind, relation):
+    algorithm = row.load()
+    budget = Budget(**BUDGETS[kind], relation=relation)
+    problem, data, neighbour = algorithm.example(relation)
+    plan = algorithm.plan(problem, budget)
+    assert algorithm.plan(problem, budget) == plan
+    assert plan.guarantee.meets(budget)
+    assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert plan.basis.theorem
+    assert plan.basis.relation == relation
+    assert plan.explain()
+    if isinstance(plan, Step) and isinstance(plan.mechanism, Interactive):
+        return
+    one, two = (_shape(plan.run(rows, random_state=1).value) for rows in (data, neighbour))
+    assert one == two
+
+
+def _shape(value):
+    """Shapes and types are part of the output: they must not depend on the data."""
+    if isinstance(value, tuple):
+        return tuple(map(_shape, value))
+    return type(value), np.shape(value), getattr(value, "dtype", None)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("row", ENTRIES, ids=lambda e: e.name)
+def test_examples_are_neighbours(row, relation):
+    _, data, neighbour = row.load().example(relation)
+    if relation == "replace":
+        assert len(data) == len(neighbour)
+        assert sum(bool(np.any(a != b)) for a, b in zip(data, neighbour, strict=True)) == 1
+    else:
+        assert abs(len(data) - len(neighbour)) == 1
+
+
+@pytest.mark.parametrize("row", ENTRIES, ids=lambda e: e.name)
+def test_rows_are_complete(row):
+    assert row.load().name == row.name
+    assert row.problem in ("minimize", "sample", "answer", "play")
+    assert set(row.guarantees) <= set(BUDGETS)
+    assert row.guarantees
+    assert row.reference
+    assert all(re.fullmatch(r"\d\d/[A-Z0-9-]+", card) for card in row.cards)
+    docs = Path(__file__).parents[1] / "docs" / "algorithms.md"
+    assert f"`{row.name}`" in docs.read_text()
+
+
+def test_names_are_unique_and_unknown_ones_are_said():
+    assert len({e.name for e in ENTRIES}) == len(ENTRIES)
+    with pytest.raises(ValueError, match="known: gaussian_mean"):
+        entry("magic")
