@@ -11,10 +11,11 @@ demo: .venv/user
 
 test: .venv/dev lint
 	$(BIN)/python -m pytest -n auto -m "not slow"
-	$(BIN)/python -O -m pytest -n auto -q -m "not slow" tests/faults
+	$(BIN)/python -O -m pytest -q tests/faults
 
 test-slow: .venv/dev
 	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -O -m pytest -n auto -q -m "not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff check .

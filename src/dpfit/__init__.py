@@ -1,3 +1,40 @@
 """dpfit: fit models, draw samples and answer queries under differential privacy."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "Answer": "dpfit.core",
+    "Budget": "dpfit.privacy",
+    "Chain": "dpfit.core",
+    "Guarantee": "dpfit.privacy",
+    "Interaction": "dpfit.core",
+    "Minimize": "dpfit.core",
+    "Plan": "dpfit.core",
+    "Play": "dpfit.core",
+    "Release": "dpfit.core",
+    "Sample": "dpfit.core",
+    "Select": "dpfit.core",
+    "Split": "dpfit.core",
+    "Step": "dpfit.core",
+    "Until": "dpfit.core",
+    "calibrate": "dpfit.privacy",
+    "plan_from_json": "dpfit.core",
+}
+
+__all__ = ["__version__", *sorted(_PUBLIC)]
+
+
+def __getattr__(name: str) -> Any:
+    # Names are imported on first use, so that `import dpfit` costs nothing.
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'dpfit' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

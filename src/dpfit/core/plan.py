@@ -18,10 +18,11 @@ import numpy as np
 from dpfit.core.explain import in_words
 from dpfit.core.mechanism import Cost, Interactive, Mechanism, Risk, Run, Session
 from dpfit.core.runner import Interaction, Release, open_plan, run_plan
-from dpfit.privacy import Assumption, Basis, Filter, Guarantee
+from dpfit.privacy import Basis, Filter, Guarantee
 from dpfit.privacy import event as events
 from dpfit.privacy.check import one_of
 from dpfit.privacy.event import Event
+from dpfit.privacy.guarantee import parallel_basis
 from dpfit.privacy.record import Record, from_json
 
 
@@ -209,11 +210,7 @@ class Split(Plan):
 
     @property
     def basis(self) -> Basis:
-        basis = _joined(self.plans, "parallel composition")
-        if self.by == "value" and basis.relation == "replace":
-            cover = Assumption("the noise of a part covers a record that enters, leaves or is replaced", "declared")
-            basis = replace(basis, assumptions=(*basis.assumptions, cover))
-        return basis
+        return parallel_basis([plan.basis for plan in self.plans], self.by)
 
     @property
     def cost(self) -> Cost:

@@ -12,7 +12,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr, ndtri
 
 from dpfit.privacy.check import non_negative, probability
@@ -60,6 +59,8 @@ def epsilon(mu: float, delta: float) -> float:
         return 0.0
     if target == 0.0 or math.isinf(mu):
         return math.inf
+    from scipy.optimize import brentq  # heavy, so imported on use
+
     high = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / target)) + mu
     root = float(brentq(lambda e: math.log(_delta(mu, e) / target), 0.0, high, xtol=1e-300, rtol=1e-12))
     while _delta(mu, root) > target:
@@ -79,6 +80,8 @@ def mu(epsilon: float, delta: float) -> float:
         return math.inf if math.isinf(eps) else 0.0
     if target == 1.0:
         return math.inf
+    from scipy.optimize import brentq  # heavy, so imported on use
+
     low = max(closed_form_mu(eps, target), 1e-12)
     while _delta(low, eps) > target:
         low /= 2

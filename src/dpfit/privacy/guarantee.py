@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dpfit.privacy import account
 from dpfit.privacy import event as events
@@ -129,6 +130,8 @@ class Guarantee:
             return self.pure
         if self.delta(0.0) <= target:
             return 0.0
+        from scipy.optimize import brentq  # heavy, so imported on use
+
         high = 1e-3
         while self.delta(high) > target:
             high *= 2
@@ -155,10 +158,8 @@ class Guarantee:
 
     def parallel(self, *others: Guarantee, by: str = "index") -> Guarantee:
         """On disjoint parts of the data; see `dpfit.privacy.event.Parallel` for ``by``."""
-        basis = self.basis
-        for other in others:
-            basis = basis.joined(other.basis, "parallel composition")
-        return Guarantee(events.Parallel((self.event, *(other.event for other in others)), by), basis)
+        event = events.Parallel((self.event, *(other.event for other in others)), by)
+        return Guarantee(event, parallel_basis([self.basis, *(other.basis for other in others)], by))
 
     def group(self, size: int) -> Guarantee:
         """The promise to ``size`` records (or users) that change together."""
@@ -219,6 +220,15 @@ class Guarantee:
 
     def _with_rule(self, rule: str) -> Basis:
         return dataclasses.replace(self.basis, theorem=f"{self.basis.theorem}; {rule}")
+
+
+def parallel_basis(parts: Sequence[Basis], by: str) -> Basis:
+    """Why promises on disjoint parts hold together; parts chosen by value need one condition more under replace-one."""
+    basis = reduce(lambda joined, part: joined.joined(part, "parallel composition"), parts[1:], parts[0])
+    if by == "value" and basis.relation == "replace":
+        cover = Assumption("the noise of a part covers a record that enters, leaves or is replaced", "declared")
+        basis = dataclasses.replace(basis, assumptions=(*basis.assumptions, cover))
+    return basis
 
 
 def _parts(event: Event) -> tuple[Event, ...]:

@@ -1,0 +1,61 @@
+"""The command line as a user meets it."""
+
+import json
+import subprocess
+import sys
+
+from typer.testing import CliRunner
+
+import dpfit
+from dpfit.catalogue import ENTRIES
+from dpfit.cli.app import app
+
+
+def run(*arguments: str):
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.output
+
+
+def test_algorithms_lists_the_catalogue():
+    code, text = run("algorithms")
+    assert code == 0
+    assert all(entry.name in text for entry in ENTRIES)
+
+
+def test_algorithms_as_json_is_json():
+    code, text = run("algorithms", "--json")
+    rows = json.loads(text)
+    assert code == 0
+    assert [row["name"] for row in rows] == [entry.name for entry in ENTRIES]
+    assert set(rows[0]) == {"name", "problem", "guarantees", "reference", "cards", "summary"}
+
+
+def test_demo_releases_a_mean_with_its_promise():
+    code, text = run("demo")
+    assert code == 0
+    assert "epsilon = 1 at delta = 1e-6" in " ".join(text.split())
+    released = float(text.split("The release: ")[1].split()[0])
+    assert abs(released - 14.13) < 2  # noise 0.19
+
+
+def test_version_and_module_entry_point():
+    assert run("--version") == (0, f"dpfit {dpfit.__version__}\n")
+    shown = subprocess.run([sys.executable, "-m", "dpfit", "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == f"dpfit {dpfit.__version__}"
+
+
+def test_an_unknown_command_fails_with_a_hint():
+    code, text = run("magic")
+    assert code == 2
+    assert "magic" in text
+
+
+def test_importing_dpfit_imports_nothing_heavy():
+    script = "import sys, dpfit; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    for heavy in ("numpy", "scipy", "sklearn", "mpmath", "typer", "rich"):
+        assert f"'{heavy}'" not in shown
+
+
+def test_public_names_are_importable():
+    assert all(getattr(dpfit, name) is not None for name in dpfit.__all__)
