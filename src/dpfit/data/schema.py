@@ -1,0 +1,254 @@
+"""A schema of public facts turns a table into the bounded matrix that private algorithms expect.
+
+For each column the caller writes down, without looking at the data, a range or a list of categories. Values outside
+are mapped into the range, unknown categories to an "other" column, empty cells to the middle of the range (with an
+indicator column if the column may be empty): mapped, not reported, since a message about a cell would be a leak.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.data.table import Table
+from dpfit.privacy.check import number, one_of, positive
+from dpfit.privacy.record import Record
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Number(Record):
+    """A number between ``lower`` and ``upper``; ``nullable`` adds a column that says whether it was empty."""
+
+    kind = "column_number"
+    name: str
+    lower: float
+    upper: float
+    nullable: bool = False
+
+    def __post_init__(self) -> None:
+        if not -math.inf < number("lower", self.lower) < number("upper", self.upper) < math.inf:
+            raise ValueError(f"column {self.name!r} needs finite lower < upper, got [{self.lower!r}, {self.upper!r}]")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the matrix columns."""
+        return (self.name, f"{self.name} is missing") if self.nullable else (self.name,)
+
+    def clamp(self, table: Table) -> Array:
+        """The column inside its range; empty cells in the middle."""
+        values = table.numbers(self.name)
+        middle = self.lower / 2 + self.upper / 2
+        return np.asarray(np.clip(np.where(np.isnan(values), middle, values), self.lower, self.upper))
+
+    def encode(self, table: Table, low: float) -> list[Array]:
+        """The column scaled to [low, 1], and the indicator."""
+        share = (self.clamp(table) - self.lower) / (self.upper - self.lower)
+        scaled = np.clip(low + (1.0 - low) * share, low, 1.0)
+        return [scaled, np.isnan(table.numbers(self.name)).astype(np.float64)] if self.nullable else [scaled]
+
+    def squared_norm(self, low: float) -> float:
+        """The largest squared length of the encoded entries."""
+        missing = ((low + 1.0) / 2) ** 2 + 1.0
+        return max(1.0, missing) if self.nullable else 1.0
+
+
+@dataclass(frozen=True)
+class Category(Record):
+    """One of the listed ``categories``; anything else, and nothing, is "other"."""
+
+    kind = "column_category"
+    name: str
+    categories: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.categories or not all(isinstance(c, str) for c in self.categories):
+            raise ValueError(f"column {self.name!r} needs a non-empty list of categories (texts)")
+        if len(set(self.categories)) != len(self.categories):
+            raise ValueError(f"column {self.name!r} lists a category twice")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the matrix columns."""
+        return (*(f"{self.name} = {category}" for category in self.categories), f"{self.name} is other")
+
+    def codes(self, table: Table) -> NDArray[np.int64]:
+        """The position of each cell's category; the number of categories for "other"."""
+        place = {category: index for index, category in enumerate(self.categories)}
+        other = len(self.categories)
+        return np.array([place.get(text, other) if text is not None else other for text in table.texts(self.name)], int)
+
+    def encode(self, table: Table, low: float) -> list[Array]:
+        """One column for each category and one for "other"; exactly one of them is 1."""
+        codes = self.codes(table)
+        return [(codes == index).astype(np.float64) for index in range(len(self.categories) + 1)]
+
+    def squared_norm(self, low: float) -> float:
+        """Exactly one entry is 1."""
+        return 1.0
+
+
+Column = Number | Category
+
+
+@dataclass(frozen=True)
+class Schema(Record):
+    """Public facts about the columns of a table, and how they become a matrix.
+
+    ``scale`` is "unit" (numbers in [0, 1]) or "symmetric" ([-1, 1]); ``intercept`` adds a constant column;
+    ``row_norm`` caps the length of each row (longer rows are scaled down), which lowers the noise of algorithms.
+
+    >>> schema = Schema((Number("age", 0, 120), Category("ward", ("A", "B"))))
+    >>> schema.matrix({"age": [30, 999, None], "ward": ["B", "Z", "A"]})
+    array([[0.25, 0.  , 1.  , 0.  , 1.  ],
+           [1.  , 0.  , 0.  , 1.  , 1.  ],
+           [0.5 , 1.  , 0.  , 0.  , 1.  ]])
+    >>> schema.names
+    ('age', 'ward = A', 'ward = B', 'ward is other', 'intercept')
+    """
+
+    kind = "schema"
+    columns: tuple[Column, ...]
+    target: Column | None = None
+    scale: str = "unit"
+    intercept: bool = True
+    row_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.columns, tuple) or not all(isinstance(c, Number | Category) for c in self.columns):
+            raise ValueError("columns must be a tuple of Number and Category columns")
+        names = [column.name for column in (*self.columns, *((self.target,) if self.target else ()))]
+        if len(set(names)) != len(names):
+            raise ValueError("a column may stand in a schema once")
+        one_of("scale", self.scale, ("unit", "symmetric"))
+        if self.row_norm is not None:
+            positive("row_norm", self.row_norm)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the matrix columns."""
+        return (
+            *(name for column in self.columns for name in column.outputs),
+            *(("intercept",) if self.intercept else ()),
+        )
+
+    @property
+    def bound(self) -> float:
+        """The largest length a row can have, from public facts (rounded up)."""
+        square = sum(column.squared_norm(self._low) for column in self.columns) + float(self.intercept)
+        natural = math.nextafter(math.sqrt(square), math.inf)
+        return natural if self.row_norm is None else min(self.row_norm, natural)
+
+    def matrix(self, table: Any) -> Array:
+        """The bounded matrix, one row for each row of the table."""
+        source = Table(table)
+        parts = [part for column in self.columns for part in column.encode(source, self._low)]
+        parts += [np.ones(source.rows)] if self.intercept else []
+        rows = np.stack(parts, axis=1) if parts else np.zeros((source.rows, 0))
+        if self.row_norm is None:
+            return rows
+        # The computed norm errs by a few units for each entry; shrinking by more than that keeps the bound exact.
+        lengths = np.sqrt(np.sum(rows**2, axis=1)) * (1 + (len(self.names) + 4) * 2.0**-52)
+        return np.asarray(rows * np.minimum(1.0, self.row_norm / np.maximum(lengths, 1e-300))[:, None])
+
+    def labels(self, table: Any) -> Array:
+        """The target: a number inside its range, or the position of its class (unknown classes are the first one)."""
+        if self.target is None:
+            raise ValueError("this schema has no target; add [target] with the name and the public facts of the column")
+        if isinstance(self.target, Number):
+            return self.target.clamp(Table(table))
+        codes = self.target.codes(Table(table))
+        return np.asarray(np.where(codes < len(self.target.categories), codes, 0), dtype=np.float64)
+
+    @property
+    def _low(self) -> float:
+        return 0.0 if self.scale == "unit" else -1.0
+
+    @staticmethod
+    def from_toml(text: str) -> Schema:
+        """Read a schema.
+
+        >>> Schema.from_toml('''
+        ... intercept = false
+        ... [columns.age]
+        ... lower = 0
+        ... upper = 120
+        ... [columns.ward]
+        ... categories = ["A", "B"]
+        ... ''').names
+        ('age', 'ward = A', 'ward = B', 'ward is other')
+        """
+        try:
+            facts = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"the schema is not valid TOML: {error}") from None
+        known = {"columns", "target", "scale", "intercept", "row_norm"}
+        if unknown := set(facts) - known:
+            raise ValueError(f"a schema has no entry {min(unknown)!r}; it has {', '.join(sorted(known))}")
+        columns = facts.pop("columns", {})
+        target = facts.pop("target", None)
+        if not isinstance(columns, dict) or not all(isinstance(entry, dict) for entry in columns.values()):
+            raise ValueError("columns must be tables: [columns.NAME] with lower and upper, or categories")
+        return Schema(
+            columns=tuple(_column(name, entry) for name, entry in columns.items()),
+            target=_target(target) if target is not None else None,
+            **facts,
+        )
+
+    @staticmethod
+    def read(path: str | Path) -> Schema:
+        """Read a schema from a TOML file."""
+        return Schema.from_toml(Path(path).read_text(encoding="utf-8"))
+
+    def to_toml(self) -> str:
+        """Write the schema; `from_toml` is its inverse."""
+        lines = [f"scale = {_toml(self.scale)}", f"intercept = {_toml(self.intercept)}"]
+        lines += [f"row_norm = {_toml(self.row_norm)}"] if self.row_norm is not None else []
+        for column in self.columns:
+            lines += ["", f"[columns.{_toml(column.name)}]", *_facts(column)]
+        if self.target is not None:
+            lines += ["", "[target]", f"name = {_toml(self.target.name)}", *_facts(self.target)]
+        return "\n".join(lines) + "\n"
+
+
+def _column(name: str, entry: dict[str, Any]) -> Column:
+    """A column from its TOML table: a range, or categories."""
+    facts = dict(entry)
+    try:
+        if "categories" in facts:
+            return Category(name, tuple(str(category) for category in facts.pop("categories")), **facts)
+        return Number(name, **facts)
+    except TypeError:
+        allowed = "lower, upper and nullable, or categories"
+        raise ValueError(f"column {name!r} has {', '.join(sorted(entry)) or 'nothing'}; it takes {allowed}") from None
+
+
+def _target(entry: Any) -> Column:
+    if not isinstance(entry, dict) or "name" not in entry:
+        raise ValueError("[target] needs a name, and lower and upper or categories")
+    return _column(str(entry["name"]), {key: value for key, value in entry.items() if key != "name"})
+
+
+def _facts(column: Column) -> list[str]:
+    if isinstance(column, Category):
+        return [f"categories = {_toml(column.categories)}"]
+    nullable = ["nullable = true"] if column.nullable else []
+    return [f"lower = {_toml(column.lower)}", f"upper = {_toml(column.upper)}", *nullable]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):
+        escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in value)
+        return f'"{escaped}"'
+    return repr(value)
