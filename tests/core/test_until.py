@@ -56,7 +56,7 @@ def test_opened_it_takes_any_mechanism_that_fits_and_refuses_the_rest():
 
 def test_a_gaussian_step_has_no_price_under_a_pure_cap():
     session = Until(Pure(1.0), WHY).open(np.zeros(5), random_state=0)
-    with pytest.raises(FilterExhausted, match="no cost in the currency"):
+    with pytest.raises(FilterExhausted, match="no price in pure currency"):
         session.step(mean(100.0))
     assert session.step(mean(1.0, "laplace")).shape == (1,)
 

@@ -58,7 +58,7 @@ class Curve(ABC):
     def reach(self) -> float:
         """An epsilon beyond which the profile is negligible or flat."""
         if math.isfinite(self.pure):
-            return self.pure
+            return min(self.pure, _LARGEST_LOSS)
         grid = np.geomspace(1e-9, _LARGEST_LOSS, 400)
         values = self.delta(grid)
         small = np.flatnonzero((values <= TAIL * 1e-9) | (values <= values[-1] * (1 + 1e-9)))

@@ -9,12 +9,11 @@ Proofs: docs/explanation/filters.md.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from dpfit.privacy import account
-from dpfit.privacy.event import Event, Filtered, GaussianPrivate, Pure, ZeroConcentrated
+from dpfit.privacy.charge import NoPrice, charge
+from dpfit.privacy.event import Event, Filtered
 
 
 class FilterExhausted(Exception):
@@ -25,9 +24,9 @@ class FilterExhausted(Exception):
 class Filter:
     """Adds up the cost of adaptively chosen events and refuses what would pass the cap.
 
-    Costs are exact fractions of the numbers accounted (rounded up), so ten tenths of a cap fit and the smallest
-    excess does not.
+    Costs are exact fractions, so ten tenths of a cap fit and the smallest excess does not.
 
+    >>> from dpfit.privacy.event import ZeroConcentrated
     >>> limit = Filter(Filtered(ZeroConcentrated(0.5)), "replace")
     >>> limit.charge(ZeroConcentrated(0.25)); limit.charge(ZeroConcentrated(0.25))
     >>> limit.fits(ZeroConcentrated(1e-9))
@@ -39,16 +38,14 @@ class Filter:
     _spent: Fraction = field(default=Fraction(0), init=False)
 
     @property
+    def currency(self) -> str:
+        """One of "pure", "zcdp", "gdp"."""
+        return self.event.cap.kind
+
+    @property
     def cap(self) -> Fraction:
         """The cap in its currency: epsilon, rho, or mu squared."""
-        match self.event.cap:
-            case Pure(epsilon=epsilon):
-                return Fraction(epsilon)
-            case ZeroConcentrated(rho=rho):
-                return Fraction(rho)
-            case GaussianPrivate(mu=mu):
-                return Fraction(mu) ** 2
-        raise ValueError("a filter's cap must be a Pure, GaussianPrivate or ZeroConcentrated event")
+        return charge(self.event.cap, self.relation, self.currency).amount
 
     @property
     def left(self) -> Fraction:
@@ -57,19 +54,13 @@ class Filter:
 
     def cost(self, event: Event) -> Fraction:
         """The price of an event in the currency of the cap."""
-        curve = account.curve(event, self.relation)
-        match self.event.cap:
-            case Pure():
-                price, power = curve.pure, 1
-            case ZeroConcentrated():
-                price, power = curve.rho, 1
-            case _:
-                price, power = curve.mu, 2
-        if math.isinf(price) or account.total_variation(event):
-            raise FilterExhausted(
-                f"an event of kind {event.kind!r} has no cost in the currency of this filter ({self.event.cap.kind})"
-            )
-        return Fraction(price) ** power
+        try:
+            price = charge(event, self.relation, self.currency)
+        except NoPrice as error:
+            raise FilterExhausted(str(error)) from None
+        if price.delta:
+            raise FilterExhausted("an event with a delta has no price under a cap without one")
+        return price.amount
 
     def fits(self, event: Event) -> bool:
         """Whether the event may run; does not charge."""
@@ -81,6 +72,6 @@ class Filter:
         if price > self.left:
             raise FilterExhausted(
                 f"asked for {float(price):.6g}, left {float(self.left):.6g} of {float(self.cap):.6g} "
-                f"({self.event.cap.kind} currency); ask for more noise or stop here"
+                f"({self.currency} currency); ask for more noise or stop here"
             )
         self._spent += price

@@ -15,6 +15,7 @@ from dpfit.privacy import account
 from dpfit.privacy import event as events
 from dpfit.privacy.account import RELATIONS
 from dpfit.privacy.budget import UNITS, Budget
+from dpfit.privacy.charge import Charge, charge
 from dpfit.privacy.check import count, non_negative, one_of, probability
 from dpfit.privacy.curve import Curve
 from dpfit.privacy.event import Event
@@ -197,6 +198,10 @@ class Guarantee:
                     f"the budget has {name} {getattr(budget, name)!r}, the promise {getattr(self.basis, name)!r}"
                 )
         return budget.spent(self.curve, self.total_variation) <= 0
+
+    def charge(self, currency: str) -> Charge:
+        """The exact price of this promise in an additive currency: "pure", "zcdp" or "gdp"."""
+        return charge(self.event, self.basis.relation, currency)
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values."""

@@ -77,17 +77,19 @@ def discretize(forward: Array, reverse: Array, step: float) -> tuple[Array, floa
     exp(epsilon) times it that of P; negative losses come from the reverse profile, so that nothing is computed as
     one minus something small.
     """
-    gamma_step = -np.expm1(-step) * np.exp(step * np.arange(1, len(forward)))
-    forward_slope = np.append(np.diff(forward) / gamma_step, 0.0)
-    reverse_slope = np.append(np.diff(reverse) / gamma_step, 0.0)
-    positive = np.diff(forward_slope) * np.exp(step * np.arange(1, len(forward)))
-    negative = np.diff(reverse_slope)
-    positive, negative = np.maximum(positive, 0.0), np.maximum(negative, 0.0)
+    positive = _second_differences(forward, step)
+    negative = _second_differences(reverse, step) * np.exp(-step * np.arange(1, len(forward)))
     infinity = float(forward[-1])
     # A deficit at zero (profiles that are bounds, not exact) leaves a total above one, which stays sound.
     zero = max(0.0, 1.0 - infinity - float(positive.sum()) - float(negative.sum()))
     masses = np.concatenate([negative[::-1], [zero], positive])
     return masses, infinity + _shortfall(forward, positive, infinity, step)
+
+
+def _second_differences(profile: Array, step: float) -> Array:
+    """exp(epsilon) times the change of slope in exp(epsilon) at epsilon = step, 2 step, ..; flat after the last."""
+    change = np.append(np.diff(profile), 0.0)
+    return np.asarray(np.maximum(change[1:] / math.expm1(step) + change[:-1] / math.expm1(-step), 0.0))
 
 
 def _shortfall(profile: Array, positive: Array, infinity: float, step: float) -> float:
