@@ -1,8 +1,8 @@
 """Prices in an additive currency, as exact fractions: what filters and ledgers add up.
 
 Currencies are pure epsilon, zCDP rho and the square of the GDP parameter; in each of them prices of adaptively chosen
-events add, and a cap on the sum is a promise (docs/explanation/filters.md). A mechanism that is (epsilon, delta)-DP pays
-its delta in a second column, which adds too. Numbers that a caller wrote down are taken as the decimal fractions they
+events add, and a cap on the sum is a promise (docs/explanation/filters.md). An (epsilon, delta)-DP mechanism pays its
+delta in a second column, which adds too. Numbers that a caller wrote down are taken as the decimal fractions they
 look like, so that ten tenths make one; a noise multiplier is taken as the exact double that scales the noise.
 """
 

@@ -1,0 +1,26 @@
+"""Randomness: the only room in which it is made."""
+
+from dpfit.noise.additive import add_gaussian, add_generalized_gaussian, add_l2_laplace, add_laplace
+from dpfit.noise.discrete import discrete_gaussian, discrete_laplace
+from dpfit.noise.lattice import INTEGERS, Grid
+from dpfit.noise.laws import Gaussian, GeneralizedGaussian, Laplace, Law
+from dpfit.noise.rounded import rounded, rounded_l2_laplace
+from dpfit.noise.source import Source
+
+__all__ = [
+    "INTEGERS",
+    "Gaussian",
+    "GeneralizedGaussian",
+    "Grid",
+    "Laplace",
+    "Law",
+    "Source",
+    "add_gaussian",
+    "add_generalized_gaussian",
+    "add_l2_laplace",
+    "add_laplace",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "rounded",
+    "rounded_l2_laplace",
+]
