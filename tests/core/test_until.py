@@ -9,7 +9,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from dpfit.core import Mechanism, Policy, Until, plan_from_json
+from dpfit.core import Plan, Policy, Step, Until, plan_from_json
 from dpfit.mechanisms.mean import BoundedMean, NoisyMean, mean_basis
 from dpfit.privacy import Budget, FilterExhausted, gaussian
 from dpfit.privacy.event import GaussianPrivate, Pure, ZeroConcentrated
@@ -18,8 +18,8 @@ QUERY = BoundedMean(0.0, 1.0)
 WHY = mean_basis("gaussian", Budget(mu=1.0))
 
 
-def mean(multiplier: float, noise: str = "gaussian") -> NoisyMean:
-    return NoisyMean(noise, multiplier, QUERY, 5, "replace")
+def mean(multiplier: float, noise: str = "gaussian", why=WHY) -> Step:
+    return Step(NoisyMean(noise, multiplier, QUERY, 5, "replace"), why)
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Sharpen(Policy):
     multiplier: float
     level: float
 
-    def next(self, answers: tuple[Any, ...]) -> Mechanism | None:
+    def next(self, answers: tuple[Any, ...]) -> Plan | None:
         if answers and answers[-1][0] < self.level:
             return None
         return mean(self.multiplier / 2 ** len(answers))
@@ -52,6 +52,12 @@ def test_opened_it_takes_any_mechanism_that_fits_and_refuses_the_rest():
     with pytest.raises(FilterExhausted, match="left 0"):
         session.step(mean(1e3))
     assert len(session.close().value) == 2
+
+
+def test_plans_of_another_relation_are_refused():
+    session = Until(ZeroConcentrated(0.25), WHY).open(np.zeros(5), random_state=0)
+    with pytest.raises(ValueError, match="cannot combine"):
+        session.step(mean(2.0, why=mean_basis("gaussian", Budget(mu=1.0, relation="add_remove"))))
 
 
 def test_a_gaussian_step_has_no_price_under_a_pure_cap():

@@ -285,19 +285,19 @@ class Select(Plan):
 
 @dataclass(frozen=True)
 class Policy(Record, ABC):
-    """A public rule that chooses the next mechanism from the answers so far."""
+    """A public rule that chooses the next plan from the answers so far."""
 
     @abstractmethod
-    def next(self, answers: tuple[Any, ...]) -> Mechanism | None:
-        """The next mechanism, or None to stop."""
+    def next(self, answers: tuple[Any, ...]) -> Plan | None:
+        """The next plan, or None to stop."""
 
 
 @dataclass(frozen=True)
 class Until(Plan):
-    """Mechanisms chosen one after the other from earlier answers while a privacy filter allows; the promise is the cap.
+    """Plans chosen one after the other from earlier answers while a privacy filter allows; the promise is the cap.
 
-    Opened, it takes mechanisms as queries; run without queries, it follows ``policy``. The value is the tuple of all
-    answers.
+    Opened, it takes plans of its own relation and unit as queries; run without queries, it follows ``policy``. The
+    value is the tuple of all answers.
     """
 
     kind = "until"
@@ -346,24 +346,25 @@ class _Once(Session):
 
 
 class _Filtered(Session):
-    """Charges each mechanism to the filter before it runs."""
+    """Charges each plan to the filter before it runs."""
 
     def __init__(self, plan: Until, data: Any, run: Run) -> None:
         self._filter = Filter(plan.event, plan.basis.relation)
-        self._policy, self._data, self._run = plan.policy, data, run
+        self._basis, self._policy, self._data, self._run = plan.basis, plan.policy, data, run
         self._answers: tuple[Any, ...] = ()
 
-    def step(self, query: Mechanism) -> Any:
+    def step(self, query: Plan) -> Any:
+        self._basis.joined(query.basis, "")  # refuses another relation or unit
         self._filter.charge(query.event)
-        self._answers += (query.run(self._data, self._run),)
+        self._answers += (query.execute(self._data, self._run),)
         return self._answers[-1]
 
-    def drive(self, queries: Iterable[Mechanism]) -> None:
+    def drive(self, queries: Iterable[Plan]) -> None:
         super().drive(queries)
         if self._policy is None or self._answers:
             return
-        while (mechanism := self._policy.next(self._answers)) is not None and self._filter.fits(mechanism.event):
-            self.step(mechanism)
+        while (plan := self._policy.next(self._answers)) is not None and self._filter.fits(plan.event):
+            self.step(plan)
 
     def result(self) -> tuple[Any, ...]:
         return self._answers

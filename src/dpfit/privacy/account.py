@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 from functools import lru_cache
@@ -76,26 +77,30 @@ def curve(event: Event, relation: str) -> Curve:
     raise ValueError(f"no accounting for events of kind {event.kind!r}")
 
 
-def total_variation(event: Event) -> float:
-    """The distance between what is implemented and what `curve` accounts for, over the whole event.
+def total_variation(event: Event, changes: int = 1) -> float:
+    """The distance between what is implemented and what `curve` accounts for, for ``changes`` records at once.
 
-    Parts on disjoint data add nothing for the parts that a change does not touch, and a group changes the two ends of
-    one comparison only.
+    Parts on disjoint data add nothing for the parts that no change touches; a change touches one part, or two if it
+    moves a record. Elsewhere a group changes the two ends of one comparison only.
     """
     match event:
         case events.WithinTotalVariation(event=inner, distance=distance):
-            return distance + total_variation(inner)
+            return distance + total_variation(inner, changes)
         case events.Composed(events=parts):
-            return sum(total_variation(part) for part in parts)
+            return sum(total_variation(part, changes) for part in parts)
         case events.Repeated(event=inner, times=times):
-            return times * total_variation(inner)
+            return times * total_variation(inner, changes)
         case events.Parallel(events=parts, by=by):
-            worst = max((total_variation(part) for part in parts), default=0.0)
-            return worst if by == "index" else 2 * worst
+            touched = changes if by == "index" else 2 * changes
+            return sum(sorted((total_variation(part, changes) for part in parts), reverse=True)[:touched])
         case events.Selected(event=inner, stop=stop, eta=eta):
-            return renyi.mean_runs(stop, eta) * total_variation(inner)
-        case events.Sampled(event=inner) | events.Group(event=inner) | events.Replaced(event=inner):
-            return total_variation(inner)
+            return renyi.mean_runs(stop, eta) * total_variation(inner, changes)
+        case events.Sampled(event=inner):
+            return total_variation(inner, 2 * changes)
+        case events.Group(event=inner, size=size):
+            return total_variation(inner, changes * size)
+        case events.Replaced(event=inner):
+            return total_variation(inner, 2 * changes)
     return 0.0
 
 
@@ -119,18 +124,44 @@ def _parallel(parts: tuple[Event, ...], by: str, relation: str) -> Curve:
 
 
 def _sampled(event: events.Sampled, relation: str) -> Curve:
-    inner = curve(event.event, relation)
     if relation == "add_remove":
         if event.method != "poisson":
             raise ValueError(
                 "sampling without replacement needs relation='replace': under add/remove the number of records is "
                 "private, so a fixed share of it is not a public number; use method='poisson'"
             )
-        return subsampling.PoissonAddRemove(inner, event.rate)
-    if event.method == "poisson" and event.zero_out < 1:
-        left = curve(event.event.scaled(1 / event.zero_out), relation)
-        return subsampling.SampledReplace(inner, left, event.rate)
-    return subsampling.SampledReplace(inner, inner, event.rate)
+        return subsampling.PoissonAddRemove(curve(event.event, relation), event.rate)
+    # In a sample, the record that takes another's place may belong to another part.
+    moving = _parts_by_value(event.event)
+    replaced = curve(moving, relation)
+    left = _leaving(moving, event.zero_out) if event.method == "poisson" else replaced
+    return subsampling.SampledReplace(replaced, left, event.rate)
+
+
+def _leaving(event: Event, zero_out: float) -> Curve:
+    """A record leaves, where noise multipliers refer to the sensitivity of replacing it."""
+    match event:
+        case events.Composed(events=parts):
+            return Composition([(_leaving(part, zero_out), 1) for part in parts])
+        case events.Repeated(event=inner, times=times):
+            return Composition([(_leaving(inner, zero_out), times)])
+        case events.Sampled(event=inner, rate=rate, method="poisson", zero_out=inside):
+            sampled = subsampling.PoissonAddRemove(_leaving(inner, max(inside, zero_out)), rate)
+            return Symmetrized(sampled)
+    # A promise that is not noise must cover a record that leaves by itself (see `Sampled`).
+    return curve(event.scaled(1 / zero_out) if isinstance(event, _NOISE) else event, "replace")
+
+
+def _parts_by_value(event: Event) -> Event:
+    """The event with its disjoint parts taken as chosen by value."""
+    match event:
+        case events.Parallel(events=parts):
+            return events.Parallel(tuple(map(_parts_by_value, parts)), "value")
+        case events.Composed(events=parts):
+            return events.Composed(tuple(map(_parts_by_value, parts)))
+        case events.Repeated() | events.Sampled() | events.Selected() | events.WithinTotalVariation():
+            return dataclasses.replace(event, event=_parts_by_value(event.event))
+    return event
 
 
 _NOISE = (

@@ -44,7 +44,9 @@ def decimal(value: float) -> Fraction:
     >>> decimal(0.1) * 10
     Fraction(1, 1)
     """
-    return Fraction(repr(float(value))) if math.isfinite(value) else Fraction(0)
+    if math.isinf(value):
+        raise NoPrice("an infinite promise has no price")
+    return Fraction(repr(float(value)))
 
 
 def charge(event: Event, relation: str, currency: str) -> Charge:
@@ -79,9 +81,9 @@ def _exact(event: Event, currency: str) -> Fraction | None:
             if currency == "gdp" and isinstance(event, events.DiscreteGaussian):
                 return None
             return _squared_shift(m, currency)
-        case events.GaussianPrivate(mu=mu) if math.isfinite(mu):
+        case events.GaussianPrivate(mu=mu):
             return {"gdp": decimal(mu) ** 2, "zcdp": decimal(mu) ** 2 / 2}.get(currency)
-        case events.ZeroConcentrated(rho=rho) if math.isfinite(rho):
+        case events.ZeroConcentrated(rho=rho):
             return decimal(rho) if currency == "zcdp" else None
         case events.BoundedRange(epsilon=epsilon) if currency == "zcdp":
             return decimal(epsilon) ** 2 / 8
@@ -90,7 +92,7 @@ def _exact(event: Event, currency: str) -> Fraction | None:
         case events.DiscreteLaplace(noise_multiplier=m):
             return _pure(1 / Fraction(m), currency)
         case events.Pure(epsilon=e) | events.RandomizedResponse(epsilon=e) | events.BoundedRange(epsilon=e):
-            return _pure(decimal(e), currency) if math.isfinite(e) else None
+            return _pure(decimal(e), currency)
     return None
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpfit.privacy import gaussian, loss_distribution, renyi
 from dpfit.privacy.loss_distribution import GridTooLarge, LossDistribution
+from dpfit.privacy.rounding import up, up_sqrt, weighted_squares, weighted_sum
 
 Array = NDArray[np.float64]
 
@@ -85,10 +86,7 @@ class Curve(ABC):
 
 def half_square(value: float) -> float:
     """The zCDP parameter of a GDP or a pure one, rounded up."""
-    if not value < 1e100:
-        return math.inf
-    half = value * value / 2
-    return half if Fraction(half) >= Fraction(value) ** 2 / 2 else math.nextafter(half, math.inf)
+    return up(Fraction(value) ** 2 / 2) if value < 1e100 else math.inf
 
 
 def both(values: Array) -> Array:
@@ -111,7 +109,7 @@ class Known(Curve):
         values: Array | None = None,
     ) -> None:
         self.pure = pure
-        self.mu = min(mu, gaussian.from_pure(pure) if pure < 700 else math.inf)
+        self.mu = min(mu, gaussian.from_pure(pure))
         self.rho = min(rho, half_square(pure), half_square(self.mu))
         self._orders, self._values = orders, values
         self.convex = orders is None and math.isinf(rho)
@@ -164,8 +162,8 @@ class BoundedRange(Curve):
 
     def __init__(self, epsilon: float) -> None:
         self.pure = epsilon
-        self.mu = gaussian.from_pure(epsilon) if epsilon < 700 else math.inf
-        self.rho = epsilon**2 / 8
+        self.mu = gaussian.from_pure(epsilon)
+        self.rho = up(Fraction(epsilon) ** 2 / 8) if epsilon < 1e100 else math.inf
 
     def renyi(self, orders: Array) -> Array:
         return np.minimum(super().renyi(orders), renyi.randomized_response(self.pure, orders))
@@ -182,8 +180,7 @@ class RandomizedResponse(Curve):
 
     def __init__(self, epsilon: float, categories: int) -> None:
         self.pure = epsilon
-        self.mu = gaussian.from_pure(epsilon) if epsilon < 700 else math.inf
-        self.rho = epsilon**2 / 2
+        self.mu, self.rho = gaussian.from_pure(epsilon), half_square(epsilon)
         self._others = categories - 1
 
     def profile(self, epsilon: Array) -> Array:
@@ -198,8 +195,7 @@ class Approximate(Curve):
         self._epsilon, self._delta = epsilon, delta
         if delta == 0:
             self.pure = epsilon
-            self.mu = gaussian.from_pure(epsilon) if epsilon < 700 else math.inf
-            self.rho = epsilon**2 / 2
+            self.mu, self.rho = gaussian.from_pure(epsilon), half_square(epsilon)
 
     def profile(self, epsilon: Array) -> Array:
         return both(self._delta + (1 - self._delta) * _pure_profile(self._epsilon, epsilon))
@@ -219,9 +215,12 @@ class Composition(Curve):
                 if times * inside:
                     flat[id(part)] = (part, seen + times * inside)
         self.parts: tuple[tuple[Curve, int], ...] = tuple(flat.values())
-        self.pure = sum((c.pure * t for c, t in self.parts), 0.0)
-        self.mu = math.sqrt(sum((c.mu**2 * t for c, t in self.parts), 0.0))
-        self.rho = sum((c.rho * t for c, t in self.parts), 0.0)
+        pure = weighted_sum((c.pure, t) for c, t in self.parts)
+        squares = weighted_squares((c.mu, t) for c, t in self.parts)
+        rho = weighted_sum((c.rho, t) for c, t in self.parts)
+        self.pure = math.inf if pure is None else up(pure)
+        self.mu = math.inf if squares is None else up_sqrt(squares)
+        self.rho = math.inf if rho is None else up(rho)
         self.symmetric = all(c.symmetric for c, _ in self.parts)
 
     def renyi(self, orders: Array) -> Array:
@@ -314,7 +313,9 @@ class Group(Curve):
 
     def __init__(self, curve: Curve, size: int) -> None:
         self._curve, self._size = curve, size
-        self.pure, self.mu, self.rho = size * curve.pure, size * curve.mu, size**2 * curve.rho
+        self.pure = _times(curve.pure, size)
+        self.mu = _times(curve.mu, size)
+        self.rho = _times(curve.rho, size**2)
 
     def profile(self, epsilon: Array) -> Array:
         share = epsilon / self._size
@@ -324,6 +325,10 @@ class Group(Curve):
         return both(np.minimum(np.nan_to_num(stepwise, nan=1.0), _smallest(self, epsilon)))
 
 
+def _times(value: float, times: int) -> float:
+    return up(Fraction(value) * times) if math.isfinite(value) else math.inf
+
+
 class Selected(Curve):
     """The best of a truncated negative binomial number of runs (Liu and Talwar 2019; Papernot and Steinke 2022)."""
 
@@ -331,9 +336,8 @@ class Selected(Curve):
 
     def __init__(self, curve: Curve, stop: float, eta: float) -> None:
         self._curve, self._stop, self._eta = curve, stop, eta
-        self.pure = (2 + eta) * curve.pure
-        self.mu = gaussian.from_pure(self.pure) if self.pure < 700 else math.inf
-        self.rho = self.pure**2 / 2
+        self.pure = up((2 + Fraction(eta)) * Fraction(curve.pure)) if math.isfinite(curve.pure) else math.inf
+        self.mu, self.rho = gaussian.from_pure(self.pure), half_square(self.pure)
 
     def renyi(self, orders: Array) -> Array:
         base = self._curve.renyi(renyi.ORDERS)

@@ -269,7 +269,9 @@ class Sampled(Event):
     ``method="poisson"``: each record is in with probability ``rate``, independently. ``method="without_replacement"``:
     a uniform sample of a fixed share ``rate`` of the records (replace-one only). ``zero_out`` is the largest change of
     the noised value when a record leaves, over the sensitivity that the noise multiplier refers to; it matters
-    under replace-one only, where it is 1/2 for sums of norm-bounded contributions.
+    under replace-one only, where it is 1/2 for sums of norm-bounded contributions. There an inner promise that is not
+    noise (`Pure`, `GaussianPrivate`, ..) must also hold when a record leaves, and what is done to a sample must not
+    depend on the order of its records.
     """
 
     kind = "sampled"

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx, ndtr, ndtri
+from scipy.special import erfcinv, erfcx, erfinv, ndtr, ndtri
 
 from dpfit.privacy.check import non_negative, probability
 
@@ -130,7 +130,11 @@ def from_pure(epsilon: float) -> float:
     1.23204
     """
     eps = non_negative("epsilon", epsilon)
-    return float(-2 * ndtri(1 / (1 + math.exp(eps)))) * (1 + 1e-12) if eps < 700 else math.inf
+    if eps > 700:
+        return math.inf
+    # 2 Phi^-1(e^eps / (1 + e^eps)), without the cancellation at either end.
+    root = erfinv(math.tanh(eps / 2)) if eps < 1 else erfcinv(2 / (1 + math.exp(eps)))
+    return float(2 * math.sqrt(2) * root) * (1 + 1e-12)
 
 
 def _delta(mu: float, eps: float) -> float:

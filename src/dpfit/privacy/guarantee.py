@@ -119,9 +119,10 @@ class Guarantee:
         """An upper bound on the smallest delta at this epsilon."""
         eps = non_negative("epsilon", epsilon)
         distance = self.total_variation
-        if math.isinf(eps):
-            return 0.0 if not distance else 1.0
-        slack = (1 + math.exp(min(eps, 700.0))) * distance if distance else 0.0
+        if eps >= self.pure:
+            return 0.0
+        eps = min(eps, 700.0)  # delta decreases, and exp() ends a little later
+        slack = (1 + math.exp(eps)) * distance if distance else 0.0
         return min(1.0, float(self.curve.delta(np.array([eps]))[0]) + slack)
 
     def epsilon(self, delta: float = 0.0) -> float:
@@ -181,11 +182,16 @@ class Guarantee:
         return Guarantee(events.Replaced(self.event), basis)
 
     def to_user(self, max_rows: int) -> Guarantee:
-        """The promise to a user who contributes at most ``max_rows`` records (a bound that must be enforced)."""
+        """The promise to a user who contributes at most ``max_rows`` records (a bound that must be enforced).
+
+        Under replace-one every user must contribute exactly that many: pad with neutral records.
+        """
         if self.basis.unit == "user":
             raise ValueError("this promise is to users already")
         rows = count("max_rows", max_rows)
-        bound = Assumption(f"each user contributes at most {rows} records", "declared")
+        # Replacing a user by one with fewer records would change the number of records, which replace-one keeps.
+        some = "at most" if self.basis.relation == "add_remove" else "exactly"
+        bound = Assumption(f"each user contributes {some} {rows} records", "declared")
         basis = self._with_rule("group privacy")
         basis = dataclasses.replace(basis, unit="user", assumptions=(*basis.assumptions, bound))
         return Guarantee(events.Group(self.event, rows), basis)

@@ -8,6 +8,7 @@ at once (l-infinity). Proofs: docs/explanation/accounting.md. Gaussian noise: `d
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import betainc, gammaincc, gammaln, logsumexp
 
 from dpfit.privacy import gaussian, renyi
-from dpfit.privacy.curve import Curve, both
+from dpfit.privacy.curve import Curve, both, half_square
+from dpfit.privacy.rounding import up, up_sqrt
 
 Array = NDArray[np.float64]
 
@@ -28,8 +30,7 @@ class Laplace(Curve):
     def __init__(self, shift: float) -> None:
         self._shift = shift
         self.pure = shift
-        self.mu = gaussian.from_pure(shift) if shift < 700 else math.inf
-        self.rho = shift**2 / 2
+        self.mu, self.rho = gaussian.from_pure(shift), half_square(shift)
 
     def renyi(self, orders: Array) -> Array:
         return np.minimum(renyi.laplace(self._shift, orders), super().renyi(orders))
@@ -51,8 +52,7 @@ class L2Laplace(Curve):
     def __init__(self, shift: float, dimension: int) -> None:
         self._shift, self._dimension = shift, dimension
         self.pure = shift
-        self.mu = gaussian.from_pure(shift) if shift < 700 else math.inf
-        self.rho = shift**2 / 2
+        self.mu, self.rho = gaussian.from_pure(shift), half_square(shift)
 
     def renyi(self, orders: Array) -> Array:
         return renyi.randomized_response(self._shift, orders)
@@ -114,8 +114,8 @@ class GeneralizedGaussian(Curve):
             raise ValueError("shape 1 is Laplace noise; use the Laplace curve")
         self._shift, self._shape = shift, shape
         if shape == 2:
-            self.mu = math.sqrt(2) * shift
-            self.rho = self.mu**2 / 2
+            self.mu = up_sqrt(2 * Fraction(shift) ** 2)
+            self.rho = up(Fraction(shift) ** 2)
 
     def profile(self, epsilon: Array) -> Array:
         if self._shape == 2:
@@ -174,17 +174,28 @@ class GeneralizedGaussian(Curve):
     def _divergence(self, order: float) -> float:
         """(1/(order-1)) log of the integral of c exp(-order |u|^p + (order-1) |u - shift|^p)."""
         p, h = self._shape, self._shift
-        peak = h / math.expm1(math.log(order / (order - 1)) / (p - 1)) if p > 1.001 else math.inf
+        if p <= 1.001:
+            return math.inf
+        peak = h / math.expm1(math.log(order / (order - 1)) / (p - 1))
         if not peak < 1e6:
             return math.inf
         width = max(60.0 ** (1 / p), 12.0 / math.sqrt(p * (p - 1)) * max(1.0, peak) ** (1 - p / 2))
+        # Panels shrink towards 0 and the shift, where |u|^p has a corner in some derivative, and towards the peak.
+        grades = np.append(0.0, np.geomspace(1e-9, 1.0, 40))
+        left, right = (peak + width) * grades, width * grades
+        between = h / 2 * grades
+        around = -peak + np.concatenate([-right, right])
+        edges = np.unique(np.concatenate([-left, around[around < 0], between, h - between, h + right]))
         nodes, weights = _GAUSS
-        edges = np.concatenate(
-            [np.linspace(-peak - width, 0, 80), np.linspace(0, h, 6)[1:], np.linspace(h, h + width, 40)[1:]]
-        )
         half, mid = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
         u = (mid[:, None] + half[:, None] * nodes).ravel()
         w = (half[:, None] * weights).ravel()
         constant = math.log(p / 2) - gammaln(1 / p)
-        log_integral = float(logsumexp(-order * np.abs(u) ** p + (order - 1) * np.abs(u - h) ** p, b=w)) + constant
-        return float(max(0.0, log_integral / (order - 1)) * (1 + 1e-8))
+        exponent = (order - 1) * (np.abs(u - h) ** p - np.abs(u) ** p)
+        density = np.exp(constant - np.abs(u) ** p)
+        if np.max(np.where(density > 1e-30, np.abs(exponent), 0.0)) < 1:
+            # Small moments are what is left when one is taken away, so one is taken away first.
+            log_integral = math.log1p(float(np.sum(w * density * np.expm1(exponent))))
+        else:
+            log_integral = float(logsumexp(constant - np.abs(u) ** p + exponent, b=w))
+        return float(max(0.0, log_integral / (order - 1)) * (1 + 1e-7))

@@ -24,8 +24,8 @@ LARGEST_GRID = 2**22
 """Points of the largest transform; beyond it the grid gets coarser (looser, still sound)."""
 
 _UNIT_ROUNDOFF = 2.0**-53
-_FFT_ERROR_PER_LEVEL = 4.5
-"""Units of roundoff on one path through one level of a transform: a complex product (sqrt 5) and a sum, with room."""
+_FFT_ERROR_PER_LEVEL = 6.0
+"""Units of roundoff on one path through one level of a transform, radix 2 to 5: a complex product and a sum."""
 _POWER_ERROR = 6.0
 """Units of roundoff, per factor, of a complex power computed as exp(times * log z) with |arg z| at most pi."""
 
@@ -53,11 +53,11 @@ class LossDistribution:
     def delta(self, epsilon: Array) -> Array:
         """Upper bound on the profile at non-negative ``epsilon``."""
         losses, above, weighted = self._suffix_sums
+        epsilon = np.minimum(epsilon, 700.0)  # delta decreases, and exp() ends a little later
         index = np.searchsorted(losses, epsilon, side="right")
-        with np.errstate(over="ignore", invalid="ignore"):
-            finite = above[index] - np.where(weighted[index] > 0, np.exp(epsilon) * weighted[index], 0.0)
+        finite = above[index] - np.exp(epsilon) * weighted[index]
         # Suffix sums of up to N terms lose at most N units of roundoff relative to their own size.
-        slack = 1e-13 * above[index]
+        slack = 2 * (len(losses) + 2) * _UNIT_ROUNDOFF * above[index]
         return np.asarray(np.clip(np.maximum(finite, 0.0) + slack + self.infinity, 0.0, 1.0))
 
     @cached_property
@@ -83,7 +83,9 @@ def discretize(forward: Array, reverse: Array, step: float) -> tuple[Array, floa
     # A deficit at zero (profiles that are bounds, not exact) leaves a total above one, which stays sound.
     zero = max(0.0, 1.0 - infinity - float(positive.sum()) - float(negative.sum()))
     masses = np.concatenate([negative[::-1], [zero], positive])
-    return masses, infinity + _shortfall(forward, positive, infinity, step)
+    # Rows that do not start alike would leave Q with more mass than P; at infinity, P makes up for it.
+    uneven = max(0.0, float(reverse[0] - forward[0]))
+    return masses, infinity + uneven + _shortfall(forward, positive, infinity, step)
 
 
 def _second_differences(profile: Array, step: float) -> Array:
@@ -128,9 +130,10 @@ def compose(parts: Sequence[tuple[Array, float, int]], step: float, tail: float)
         relative_error += times * (unit * total / magnitude + _POWER_ERROR * _UNIT_ROUNDOFF)
         log_finite += times * math.log1p(-min(infinity, 1.0)) if infinity < 1.0 else -math.inf
     circular = np.maximum(irfft(product, size), 0.0)
-    error_hat = np.exp(log_magnitude) * relative_error
     # Parseval and Cauchy-Schwarz: the l1 error in loss space is at most the l2 norm of the error in frequency space.
-    rounding = math.sqrt(2 * float(np.sum(error_hat**2)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        error_hat = np.exp(log_magnitude) * relative_error
+        rounding = math.sqrt(2 * float(np.sum(error_hat**2)))
     rounding += unit * math.sqrt(size) * float(np.sqrt(np.sum(circular**2)))
     masses = circular[np.arange(low, low + size) % size]
     lost = -math.expm1(log_finite)

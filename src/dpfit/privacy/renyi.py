@@ -126,4 +126,4 @@ def mean_runs(stop: float, eta: float) -> float:
     """Expected number of runs under the truncated negative binomial law."""
     if eta == 0:
         return (1 / stop - 1) / math.log(1 / stop)
-    return float(eta * (1 - stop) / (stop * (1 - stop**eta)))
+    return float(eta * (1 - stop) / (stop * -math.expm1(eta * math.log(stop))))

@@ -32,7 +32,7 @@ class PoissonAddRemove(Curve):
     def __init__(self, curve: Curve, rate: float) -> None:
         self._curve, self._rate = curve, rate
         self.convex = curve.convex
-        self.pure = math.log1p(rate * math.expm1(curve.pure)) if curve.pure < _EXP_LIMIT else curve.pure
+        self.pure = _amplified(curve.pure, rate)
         self.mu, self.rho = (0.0, 0.0) if rate == 0 else (curve.mu, curve.rho)
 
     def renyi(self, orders: Array) -> Array:
@@ -66,18 +66,17 @@ class SampledReplace(Curve):
     def __init__(self, replaced: Curve, left: Curve, rate: float) -> None:
         self._replaced, self._left, self._rate = replaced, left, rate
         self.convex = replaced is left and replaced.convex
-        inner = max(replaced.pure, left.pure)
-        self.pure = math.log1p(rate * math.expm1(inner)) if inner < _EXP_LIMIT else inner
+        self.pure = _amplified(max(replaced.pure, left.pure), rate)
         self.mu, self.rho = (0.0, 0.0) if rate == 0 else (replaced.mu, replaced.rho)
 
     def renyi(self, orders: Array) -> Array:
         return np.zeros_like(orders) if self._rate == 0 else self._replaced.renyi(orders)
 
     def profile(self, epsilon: Array) -> Array:
-        rate = self._rate
+        rate, epsilon = self._rate, np.minimum(epsilon, _EXP_LIMIT)
         if rate == 0:
             return both(np.zeros_like(epsilon))
-        inner = np.log1p(np.expm1(np.minimum(epsilon, _EXP_LIMIT)) / rate)
+        inner = np.log1p(np.expm1(epsilon) / rate)
         replaced = self._replaced.delta(inner)
         if self._left is self._replaced:
             return both(rate * replaced)
@@ -86,3 +85,8 @@ class SampledReplace(Curve):
 
 
 _EXP_LIMIT = 700.0
+
+
+def _amplified(pure: float, rate: float) -> float:
+    """The pure epsilon of a sample: log(1 + rate (exp(epsilon) - 1)), rounded up."""
+    return math.log1p(rate * math.expm1(pure)) * (1 + 1e-14) if pure < _EXP_LIMIT else pure
