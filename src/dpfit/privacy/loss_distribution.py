@@ -77,15 +77,17 @@ def discretize(forward: Array, reverse: Array, step: float) -> tuple[Array, floa
     exp(epsilon) times it that of P; negative losses come from the reverse profile, so that nothing is computed as
     one minus something small.
     """
-    positive = _second_differences(forward, step)
-    negative = _second_differences(reverse, step) * np.exp(-step * np.arange(1, len(forward)))
+    positive, mirrored = _second_differences(forward, step), _second_differences(reverse, step)
+    decay = np.exp(-step * np.arange(1, len(forward)))
+    negative = mirrored * decay
     infinity = float(forward[-1])
     # A deficit at zero (profiles that are bounds, not exact) leaves a total above one, which stays sound.
     zero = max(0.0, 1.0 - infinity - float(positive.sum()) - float(negative.sum()))
     masses = np.concatenate([negative[::-1], [zero], positive])
+    infinity += _shortfall(forward, positive, infinity, step)
     # Rows that do not start alike would leave Q with more mass than P; at infinity, P makes up for it.
-    uneven = max(0.0, float(reverse[0] - forward[0]))
-    return masses, infinity + uneven + _shortfall(forward, positive, infinity, step)
+    start, other = (float(sums @ (1 - decay)) for sums in (positive, mirrored))
+    return masses, infinity + max(0.0, other + float(reverse[-1]) - start - infinity)
 
 
 def _second_differences(profile: Array, step: float) -> Array:
