@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -112,4 +113,4 @@ def random_parts(units: Units, sizes: Sequence[int], source: Source) -> list[Ind
         raise ValueError(f"parts of {sum(sizes)} units do not fit {units.n} units")
     order = source.permutation(units.n)
     ends = np.cumsum([0, *sizes])
-    return [units.rows(order[start:stop]) for start, stop in zip(ends[:-1], ends[1:], strict=True)]
+    return [units.rows(order[start:stop]) for start, stop in pairwise(ends)]

@@ -140,16 +140,15 @@ def _pure_profile(pure: float, epsilon: Array) -> Array:
     return np.asarray(-np.expm1(-gap) / (1 + math.exp(-pure)) * (1 + 1e-14))
 
 
-def _smallest(curve: Curve, epsilon: Array) -> Array:
+def _smallest(curve: Curve, epsilon: Array, with_renyi: bool = True) -> Array:
     """The smallest delta that the pure, GDP and Renyi bounds of a curve allow."""
     bounds = [np.ones_like(epsilon)]
     if math.isfinite(curve.pure):
         bounds.append(_pure_profile(curve.pure, epsilon))
     if math.isfinite(curve.mu):
         bounds.append(gaussian.delta(curve.mu, epsilon))
-    values = curve.renyi(renyi.ORDERS)
-    if np.isfinite(values).any():
-        bounds.append(renyi.delta(renyi.ORDERS, values, epsilon))
+    if with_renyi:
+        bounds.append(renyi.delta(renyi.ORDERS, curve.renyi(renyi.ORDERS), epsilon))
     return np.asarray(np.min(bounds, axis=0))
 
 
@@ -234,12 +233,13 @@ class Composition(Curve):
             return both(np.zeros_like(epsilon))
         if len(self.parts) == 1 and self.parts[0][1] == 1:
             return self.parts[0][0].profile(epsilon)
-        bound = _smallest(self, epsilon)
         if all(_is_gaussian(curve) for curve, _ in self.parts):
-            return both(bound)
-        forward = self._distributions[0].delta(epsilon)
-        reverse = forward if self.symmetric else self._distributions[1].delta(epsilon)
-        return np.minimum(np.stack([forward, reverse]), bound)
+            return both(gaussian.delta(self.mu, epsilon))
+        rows = [distribution.delta(epsilon) for distribution in self._distributions]
+        # Where what is lost to the grid is a small part of delta, the grid is tight and Renyi bounds cannot help.
+        lost = max(distribution.infinity for distribution in self._distributions)
+        grid_is_tight = bool(np.all(lost <= 0.01 * np.min(rows, axis=0)))
+        return np.minimum(np.stack([rows[0], rows[-1]]), _smallest(self, epsilon, with_renyi=not grid_is_tight))
 
     @cached_property
     def _distributions(self) -> tuple[LossDistribution, ...]:
