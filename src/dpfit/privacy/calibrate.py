@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from dpfit.privacy import account
+from dpfit.privacy import account, gaussian
 from dpfit.privacy.budget import Budget
 from dpfit.privacy.event import Event
 
-TOLERANCE = 1e-5
+TOLERANCE = 1e-4
 """Relative width of the final bracket: the noise returned is at most this much above the smallest."""
 
 FINE_TOLERANCE = 1e-12
-"""The same for budgets whose accounting is a closed form (pure, GDP, zCDP)."""
+"""The same where accounting is a closed form: pure, GDP and zCDP budgets, and events that need no grid."""
 
 _WIDEST = math.log(1e12)
 
@@ -39,13 +39,30 @@ def calibrate(event: Event | Callable[[float], Event], budget: Budget, *, first_
         candidate = template(math.exp(log_level))
         return budget.spent(account.curve(candidate, budget.relation), account.total_variation(candidate))
 
-    start = 0.0 if first_guess is None else math.log(first_guess)
+    start = _gaussian_guess(template, budget) if first_guess is None else math.log(first_guess)
     low, high = _bracket(excess, start)
-    tolerance = TOLERANCE if budget.kind == "approximate" else FINE_TOLERANCE
+    on_a_grid = not account.curve(template(math.exp(high[0])), budget.relation).closed_form
+    tolerance = TOLERANCE if budget.kind == "approximate" and on_a_grid else FINE_TOLERANCE
     return template(math.exp(_search(excess, low, high, tolerance)))
 
 
 Point = tuple[float, float]
+
+
+def _gaussian_guess(template: Callable[[float], Event], budget: Budget) -> float:
+    """Log of the level at which a normal privacy loss of the same spread would meet an (epsilon, delta) budget."""
+    if budget.kind != "approximate" or budget.epsilon is None or budget.delta is None:
+        return 0.0
+    target = gaussian.mu(budget.epsilon, budget.delta)
+
+    def excess(log_level: float) -> float:
+        spread = account.curve(template(math.exp(log_level)), budget.relation).spread
+        return math.log(spread / target**2) if spread > 0 else -math.inf
+
+    try:
+        return _search(excess, *_bracket(excess, 0.0), tolerance=0.01)
+    except NotReachable:
+        return 0.0
 
 
 def _bracket(excess: Callable[[float], float], start: float) -> tuple[Point, Point]:

@@ -42,6 +42,8 @@ class Curve(ABC):
     """Whether the profile is convex in exp(epsilon), as exact profiles are and minima of bounds need not be."""
     symmetric: bool = True
     """Whether both directions of the profile agree."""
+    closed_form: bool = True
+    """Whether the profile is cheap and smooth, not read off a grid."""
 
     @abstractmethod
     def profile(self, epsilon: Array) -> Array:
@@ -221,6 +223,7 @@ class Composition(Curve):
         self.mu = math.inf if squares is None else up_sqrt(squares)
         self.rho = math.inf if rho is None else up(rho)
         self.symmetric = all(c.symmetric for c, _ in self.parts)
+        self.closed_form = all(_is_gaussian(curve) for curve, _ in self.parts)
 
     def renyi(self, orders: Array) -> Array:
         total = np.zeros_like(orders)
@@ -233,13 +236,17 @@ class Composition(Curve):
             return both(np.zeros_like(epsilon))
         if len(self.parts) == 1 and self.parts[0][1] == 1:
             return self.parts[0][0].profile(epsilon)
-        if all(_is_gaussian(curve) for curve, _ in self.parts):
+        if self.closed_form:
             return both(gaussian.delta(self.mu, epsilon))
         rows = [distribution.delta(epsilon) for distribution in self._distributions]
         # Where what is lost to the grid is a small part of delta, the grid is tight and Renyi bounds cannot help.
         lost = max(distribution.infinity for distribution in self._distributions)
         grid_is_tight = bool(np.all(lost <= 0.01 * np.min(rows, axis=0)))
         return np.minimum(np.stack([rows[0], rows[-1]]), _smallest(self, epsilon, with_renyi=not grid_is_tight))
+
+    @cached_property
+    def spread(self) -> float:
+        return sum(curve.spread * times for curve, times in self.parts)
 
     @cached_property
     def _distributions(self) -> tuple[LossDistribution, ...]:
@@ -283,6 +290,7 @@ class Worst(Curve):
         self.mu = max((c.mu for c in curves), default=0.0)
         self.rho = max((c.rho for c in curves), default=0.0)
         self.convex = all(c.convex for c in curves)
+        self.closed_form = all(c.closed_form for c in curves)
         self.symmetric = all(c.symmetric for c in curves)
 
     def renyi(self, orders: Array) -> Array:
@@ -298,6 +306,7 @@ class Symmetrized(Curve):
     def __init__(self, curve: Curve) -> None:
         self._curve = curve
         self.pure, self.mu, self.rho, self.convex = curve.pure, curve.mu, curve.rho, curve.convex
+        self.closed_form = curve.closed_form
 
     def renyi(self, orders: Array) -> Array:
         return self._curve.renyi(orders)
@@ -313,6 +322,7 @@ class Group(Curve):
 
     def __init__(self, curve: Curve, size: int) -> None:
         self._curve, self._size = curve, size
+        self.closed_form = curve.closed_form
         self.pure = _times(curve.pure, size)
         self.mu = _times(curve.mu, size)
         self.rho = _times(curve.rho, size**2)

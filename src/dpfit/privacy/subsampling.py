@@ -31,7 +31,7 @@ class PoissonAddRemove(Curve):
 
     def __init__(self, curve: Curve, rate: float) -> None:
         self._curve, self._rate = curve, rate
-        self.convex = curve.convex
+        self.convex, self.closed_form = curve.convex, curve.closed_form
         self.pure = _amplified(curve.pure, rate)
         self.mu, self.rho = (0.0, 0.0) if rate == 0 else (curve.mu, curve.rho)
 
@@ -66,6 +66,7 @@ class SampledReplace(Curve):
     def __init__(self, replaced: Curve, left: Curve, rate: float) -> None:
         self._replaced, self._left, self._rate = replaced, left, rate
         self.convex = replaced is left and replaced.convex
+        self.closed_form = replaced.closed_form and left.closed_form
         self.pure = _amplified(max(replaced.pure, left.pure), rate)
         self.mu, self.rho = (0.0, 0.0) if rate == 0 else (replaced.mu, replaced.rho)
 
