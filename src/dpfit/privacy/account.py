@@ -124,6 +124,8 @@ def _parallel(parts: tuple[Event, ...], by: str, relation: str) -> Curve:
 
 
 def _sampled(event: events.Sampled, relation: str) -> Curve:
+    if event.rate == 1:
+        return curve(event.event, relation)
     if relation == "add_remove":
         if event.method != "poisson":
             raise ValueError(
