@@ -73,7 +73,7 @@ class Budget:
         """
         if self.kind == "approximate" and self.epsilon is not None and self.delta:
             used = float(curve.delta(np.array([float(self.epsilon)]))[0])
-            used += (1 + math.exp(self.epsilon)) * total_variation if total_variation else 0.0
+            used += (1 + math.exp(min(self.epsilon, 700.0))) * total_variation if total_variation else 0.0
             return _log(used / self.delta)
         if total_variation:
             return math.inf

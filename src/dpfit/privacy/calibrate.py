@@ -71,8 +71,8 @@ def _bracket(excess: Callable[[float], float], start: float) -> tuple[Point, Poi
     width = 0.5 if math.isinf(here[1]) else min(max(abs(here[1]) / 8, 0.05), 3.0)
     direction = 1.0 if here[1] > 0 else -1.0
     while True:
-        level = here[0] + direction * width
-        if abs(level - start) > _WIDEST:
+        level = min(max(here[0] + direction * width, start - _WIDEST), start + _WIDEST)
+        if level == here[0]:
             if direction > 0:
                 raise NotReachable("no noise meets this budget; raise it, or shorten the composition")
             raise NotReachable("this event meets the budget without noise; there is nothing to calibrate")

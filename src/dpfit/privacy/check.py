@@ -8,9 +8,15 @@ from numbers import Integral, Real
 
 def number(name: str, value: object) -> float:
     """A real number that is not NaN; booleans are not numbers here."""
-    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number, got {value!r}")
-    return float(value)
+    try:
+        checked = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large a number") from None
+    if math.isnan(checked):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    return checked
 
 
 def non_negative(name: str, value: object) -> float:
@@ -39,8 +45,8 @@ def probability(name: str, value: object) -> float:
 
 def count(name: str, value: object, least: int = 1) -> int:
     """A whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {str(value)[:40]}")
     return int(value)
 
 

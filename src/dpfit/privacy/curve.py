@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class Curve(ABC):
 
     def renyi(self, orders: Array) -> Array:
         """Bounds on the Renyi divergence, both directions; infinite where there is none."""
-        return orders * self.rho if math.isfinite(self.rho) else np.full_like(orders, math.inf)
+        return orders * self.rho if math.isfinite(self.rho) else np.full(orders.shape, math.inf)
 
     def delta(self, epsilon: Array) -> Array:
         """Bounds on delta, the worse of the two directions."""
@@ -226,7 +226,7 @@ class Composition(Curve):
         self.closed_form = all(_is_gaussian(curve) for curve, _ in self.parts)
 
     def renyi(self, orders: Array) -> Array:
-        total = np.zeros_like(orders)
+        total = np.zeros(orders.shape)
         for curve, times in self.parts:
             total = total + times * curve.renyi(orders)
         return total
@@ -240,21 +240,29 @@ class Composition(Curve):
             return both(gaussian.delta(self.mu, epsilon))
         rows = [distribution.delta(epsilon) for distribution in self._distributions]
         # Where what is lost to the grid is a small part of delta, the grid is tight and Renyi bounds cannot help.
-        lost = max(distribution.infinity for distribution in self._distributions)
-        grid_is_tight = bool(np.all(lost <= 0.01 * np.min(rows, axis=0)))
+        lost = [distribution.lost(epsilon) for distribution in self._distributions]
+        grid_is_tight = bool(np.all(np.max(lost, axis=0) <= 0.01 * np.min(rows, axis=0)))
         return np.minimum(np.stack([rows[0], rows[-1]]), _smallest(self, epsilon, with_renyi=not grid_is_tight))
 
     @cached_property
     def spread(self) -> float:
         return sum(curve.spread * times for curve, times in self.parts)
 
-    @cached_property
+    @property
     def _distributions(self) -> tuple[LossDistribution, ...]:
+        return _distributions(self)
+
+    def compose_on_grid(self) -> tuple[LossDistribution, ...]:
+        """The loss distribution of each direction (one if they agree)."""
         merged = _merge_gaussians(self.parts)
         times = sum(t for _, t in merged)
         variance = sum(c.spread * t for c, t in merged)
         # Joining the dots moves mass within a cell, which adds at most step^2 / 4 to the variance of each loss.
         step = math.sqrt(4 * VARIANCE_TOLERANCE * variance / times) if variance > 0 else 1.0
+        # A grid that hits the largest loss of a pure part loses nothing at that corner.
+        step = min(
+            (c.pure / math.ceil(c.pure / step) for c, _ in merged if step < c.pure < _LARGEST_LOSS), default=step
+        )
         longest = max(c.reach for c, _ in merged)
         step = max(step, longest / (loss_distribution.LARGEST_GRID - 2))
         while True:
@@ -262,6 +270,12 @@ class Composition(Curve):
                 return tuple(_compose(merged, step, d) for d in ((0,) if self.symmetric else (0, 1)))
             except GridTooLarge:
                 step *= 2
+
+
+@lru_cache(maxsize=8)
+def _distributions(composition: Composition) -> tuple[LossDistribution, ...]:
+    """The last few compositions only: a distribution may take tens of megabytes."""
+    return composition.compose_on_grid()
 
 
 def _compose(parts: Sequence[tuple[Curve, int]], step: float, direction: int) -> LossDistribution:
@@ -294,7 +308,7 @@ class Worst(Curve):
         self.symmetric = all(c.symmetric for c in curves)
 
     def renyi(self, orders: Array) -> Array:
-        return np.asarray(np.max([c.renyi(orders) for c in self._curves] or [np.zeros_like(orders)], axis=0))
+        return np.asarray(np.max([c.renyi(orders) for c in self._curves] or [np.zeros(orders.shape)], axis=0))
 
     def profile(self, epsilon: Array) -> Array:
         return np.asarray(np.max([c.profile(epsilon) for c in self._curves] or [both(np.zeros_like(epsilon))], axis=0))

@@ -39,9 +39,10 @@ def delta(mu: ArrayLike, epsilon: ArrayLike) -> NDArray[np.float64]:
         upper = ndtr(a) - np.exp(-(a**2) / 2) * 0.5 * erfcx(-b * _ROOT_HALF)
         value = np.where(a < 0, lower, upper)
         # Relative floating-point error: a few units per term, amplified by the cancellation |a - b| = mu.
-        slack = 1e-11 + 1e-14 / mu_ + 1e-15 * a**2
+        slack = 1e-11 + 2e-15 * (10 + np.abs(a)) / mu_ + 1e-15 * a**2
         value = value * (1 + slack)
-    value = np.where(mu_ == 0, 0.0, value)
+    # Beyond 38 deviations both terms are below the smallest double.
+    value = np.where((mu_ == 0) | (a < -39), 0.0, value)
     value = np.where(np.isposinf(eps), 0.0, value)
     value = np.where(np.isposinf(mu_), 1.0, value)
     return np.asarray(np.clip(value, 0.0, 1.0), dtype=np.float64)
@@ -97,6 +98,7 @@ def mu(epsilon: float, delta: float) -> float:
         return math.log(value) - log_target if value > 0 else -800.0
 
     root = math.exp(float(brentq(gap, math.log(low), math.log(high), xtol=1e-13, rtol=1e-13)))
+    root *= 1 - 1e-12
     while _delta(root, eps) > target:
         root *= 1 - 1e-12
     return root

@@ -51,8 +51,10 @@ class Basis(Record):
     arithmetic: str = "exact"
 
     def __post_init__(self) -> None:
-        if not self.theorem:
-            raise ValueError("a guarantee names the theorem it rests on; theorem must not be empty")
+        if not isinstance(self.theorem, str) or not self.theorem:
+            raise ValueError("a guarantee names the theorem it rests on; theorem must be a text that is not empty")
+        if not isinstance(self.assumptions, tuple) or not all(isinstance(a, Assumption) for a in self.assumptions):
+            raise ValueError("assumptions must be a tuple of Assumption values")
         one_of("relation", self.relation, RELATIONS)
         one_of("unit", self.unit, UNITS)
         one_of("arithmetic", self.arithmetic, ARITHMETIC)

@@ -69,7 +69,8 @@ class L2Laplace(Curve):
     def _table(self) -> tuple[Array, Array]:
         # Levels crowd towards zero, where the loss of a high-dimensional law concentrates.
         levels = self._shift * np.linspace(0.0, 1.0, self._LEVELS) ** 2
-        values = np.array([self._tail(e, 1) - math.exp(e) * self._tail(e, -1) for e in levels])
+        # Beyond the range of exp() the first term alone is a bound.
+        values = np.array([self._tail(e, 1) - (math.exp(e) * self._tail(e, -1) if e < 700 else 0.0) for e in levels])
         pure = np.maximum(-np.expm1(levels - self._shift), 0) / (1 + math.exp(-self._shift))
         return levels, np.minimum(np.maximum(values, 0.0) * (1 + 1e-9) + 1e-13, pure)
 
@@ -126,7 +127,7 @@ class GeneralizedGaussian(Curve):
         first = np.where(here >= 0, self._survival(np.abs(here)), 1 - self._survival(np.abs(here)))
         with np.errstate(over="ignore"):
             second = np.exp(epsilon + np.log(np.maximum(self._survival(there), 1e-320)))
-        value = np.maximum(first - second, 0.0) * (1 + 1e-9)
+        value = np.maximum(first - second, 0.0) * (1 + 1e-9) + 4e-16 * (first + second)
         # Beyond the range of doubles the first term alone is a bound.
         return both(np.where(self._survival(there) > 1e-300, value, first))
 
@@ -166,7 +167,7 @@ class GeneralizedGaussian(Curve):
     def renyi(self, orders: Array) -> Array:
         if self._shape == 2:
             return orders * self.rho
-        values = np.full_like(orders, math.inf)
+        values = np.full(orders.shape, math.inf)
         usable = orders <= self._LARGEST_ORDER
         values[usable] = [self._divergence(float(order)) for order in orders[usable]]
         return values

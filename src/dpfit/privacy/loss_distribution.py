@@ -30,6 +30,9 @@ _POWER_ERROR = 6.0
 """Units of roundoff, per factor, of a complex power computed as exp(times * log z) with |arg z| at most pi."""
 
 _BLOCKS = 4096
+_LARGEST_EXPONENT = 600.0
+_TILT = 7.0
+"""Largest log of the tilted total: what rounding may grow by at epsilon zero, where delta is large."""
 
 
 class GridTooLarge(Exception):
@@ -38,17 +41,26 @@ class GridTooLarge(Exception):
 
 @dataclass(frozen=True)
 class LossDistribution:
-    """Masses of the privacy loss at ``step * (first + i)``, plus the mass at infinity, for one direction."""
+    """Masses of the privacy loss at ``step * (first + i)`` (non-negative losses only), plus the mass at infinity.
+
+    Rounding may have taken ``error * exp(-error_rate * epsilon)`` from the profile at epsilon; `delta` gives it back.
+    """
 
     step: float
     first: int
     masses: Array
     infinity: float
+    error: float = 0.0
+    error_rate: float = 0.0
 
     @property
     def losses(self) -> Array:
         """The finite losses."""
         return np.asarray(self.step * (self.first + np.arange(len(self.masses))), dtype=np.float64)
+
+    def lost(self, epsilon: Array) -> Array:
+        """The part of `delta` that pays for the grid and for rounding."""
+        return np.asarray(self.infinity + self.error * np.exp(-self.error_rate * np.minimum(epsilon, 700.0)))
 
     def delta(self, epsilon: Array) -> Array:
         """Upper bound on the profile at non-negative ``epsilon``."""
@@ -58,13 +70,12 @@ class LossDistribution:
         finite = above[index] - np.exp(epsilon) * weighted[index]
         # Suffix sums of up to N terms lose at most N units of roundoff relative to their own size.
         slack = 2 * (len(losses) + 2) * _UNIT_ROUNDOFF * above[index]
-        return np.asarray(np.clip(np.maximum(finite, 0.0) + slack + self.infinity, 0.0, 1.0))
+        return np.asarray(np.clip(np.maximum(finite, 0.0) + slack + self.lost(epsilon), 0.0, 1.0))
 
     @cached_property
     def _suffix_sums(self) -> tuple[Array, Array, Array]:
-        """Non-negative losses, P(loss >= each), Q(loss >= each); the last entries are zero."""
-        start = max(0, -self.first)
-        losses, masses = self.losses[start:], self.masses[start:]
+        """Losses, P(loss >= each), Q(loss >= each); the last entries are zero."""
+        losses, masses = self.losses, self.masses
         above = np.append(np.cumsum(masses[::-1])[::-1], 0.0)
         return losses, above, np.append(np.cumsum((masses * np.exp(-losses))[::-1])[::-1], 0.0)
 
@@ -108,68 +119,91 @@ def _shortfall(profile: Array, positive: Array, infinity: float, step: float) ->
 def compose(parts: Sequence[tuple[Array, float, int]], step: float, tail: float) -> LossDistribution:
     """The loss of all parts together: (masses, mass at infinity, how many times) on one symmetric grid.
 
-    Losses are added modulo a window outside which the sum falls with probability at most ``tail`` (Chernoff); that
-    probability, and a bound on the rounding errors of the transforms, are added to the mass at infinity.
+    Losses are added modulo a window outside which the sum falls with probability at most ``tail`` (Chernoff), which is
+    added to the mass at infinity. Before the transforms masses are tilted by exp(rate * loss), which brings the rare
+    large losses that decide delta to the middle; the rounding errors of the transforms are then small against delta.
     """
-    low, high = _window(parts, step, tail)
+    if any(infinity >= 1.0 or not masses.any() for masses, infinity, _ in parts):
+        return LossDistribution(step, 0, np.zeros(1), 1.0)
+    low, high, rate = _window(parts, step, tail)
     if high - low + 1 > LARGEST_GRID:
         raise GridTooLarge
     size = next_fast_len(max(high - low + 1, 16), real=True)
     # Each output of a transform is a sum over paths of log2(size) levels, so its error is relative to the l1 norm.
     unit = _FFT_ERROR_PER_LEVEL * math.log2(size) * _UNIT_ROUNDOFF
-    log_magnitude = np.zeros(size // 2 + 1)
-    relative_error = np.zeros(size // 2 + 1)
+    log_magnitude, relative_error = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
     product = np.ones(size // 2 + 1, dtype=complex)
-    log_finite = 0.0
+    log_finite = log_scale = 0.0
     for masses, infinity, times in parts:
         reach = len(masses) // 2
-        folded = np.bincount(np.arange(-reach, reach + 1) % size, weights=masses, minlength=size)
-        total = float(masses.sum())
+        index = np.arange(-reach, reach + 1)
+        tilted = masses * np.exp(rate * step * index)
+        total = float(tilted.sum())
+        folded = np.bincount(index % size, weights=tilted / total, minlength=size)
         transform = rfft(folded)
-        magnitude = np.abs(transform) + unit * total
+        magnitude = np.abs(transform) + unit
         product *= transform**times
         log_magnitude += times * np.log(magnitude)
-        relative_error += times * (unit * total / magnitude + _POWER_ERROR * _UNIT_ROUNDOFF)
-        log_finite += times * math.log1p(-min(infinity, 1.0)) if infinity < 1.0 else -math.inf
+        relative_error += times * (unit / magnitude + _POWER_ERROR * _UNIT_ROUNDOFF)
+        log_finite += times * math.log1p(-infinity)
+        log_scale += times * math.log(total)
     circular = np.maximum(irfft(product, size), 0.0)
     # Parseval and Cauchy-Schwarz: the l1 error in loss space is at most the l2 norm of the error in frequency space.
     with np.errstate(over="ignore", invalid="ignore"):
-        error_hat = np.exp(log_magnitude) * relative_error
-        rounding = math.sqrt(2 * float(np.sum(error_hat**2)))
+        rounding = math.sqrt(2 * float(np.sum((np.exp(log_magnitude) * relative_error) ** 2)))
     rounding += unit * math.sqrt(size) * float(np.sqrt(np.sum(circular**2)))
-    masses = circular[np.arange(low, low + size) % size]
-    lost = -math.expm1(log_finite)
-    return LossDistribution(step, low, masses, min(1.0, lost + tail + rounding))
+    first = max(low, 0)
+    kept = np.arange(first, low + size)
+    if log_scale > _LARGEST_EXPONENT or not math.isfinite(rounding) or not len(kept):
+        return LossDistribution(step, 0, np.zeros(1), 1.0)
+    # Logarithms and exponentials of the untilting err by a few units times their size.
+    slack = 1 + 4 * _UNIT_ROUNDOFF * (log_scale + rate * step * (high + size) + 16) * (1 + sum(t for _, _, t in parts))
+    masses = circular[kept % size] * np.exp(log_scale - rate * step * kept) * slack
+    # An error at loss s counts (1 - exp(epsilon - s)) exp(-rate s) <= exp(-rate epsilon) / (1 + rate).
+    error = rounding * math.exp(log_scale) / (1 + rate) * slack
+    return LossDistribution(step, first, masses, min(1.0, -math.expm1(log_finite) + tail), error, rate)
 
 
-def _window(parts: Sequence[tuple[Array, float, int]], step: float, tail: float) -> tuple[int, int]:
-    """Grid indices between which the summed loss lies, each side failing with probability at most tail / 2."""
+def _window(parts: Sequence[tuple[Array, float, int]], step: float, tail: float) -> tuple[int, int, float]:
+    """Grid indices between which the summed loss lies, each side failing with probability at most tail / 2, and a tilt.
+
+    The tilt is the largest rate at which the exponential moment of the sum stays moderate. The upper end holds for the
+    tilted masses too, whose excess would come back at the lower end as if it were likely.
+    """
     reach = sum(times * (len(masses) // 2) for masses, _, times in parts)
     budget = math.log(2 / tail)
-    ends = []
-    for sign in (1.0, -1.0):
-        blocks = [_blocks(masses, step, sign) for masses, _, _ in parts]
-        spread = math.sqrt(sum(t * float(w @ x**2) for (x, w), (_, _, t) in zip(blocks, parts, strict=True)))
-        best = math.inf
-        for rate in np.geomspace(0.5, 64, 15) / max(spread, step):
-            moment = sum(
-                times * _log_moment(losses, weights, rate)
-                for (losses, weights), (_, _, times) in zip(blocks, parts, strict=True)
-            )
-            best = min(best, (moment + budget) / rate)
-        ends.append(min(reach, math.ceil(best / step) + 1) if math.isfinite(best) else reach)
-    return -ends[1], ends[0]
+    blocks = [_blocks(masses, step) for masses, _, _ in parts]
+    spread = math.sqrt(sum(t * float(w @ x**2) for (x, w), (_, _, t) in zip(blocks, parts, strict=True)))
+    furthest = max(float(np.max(np.abs(x))) for x, _ in blocks)
+    rates = np.geomspace(0.25, 128, 37) / max(spread, step)
+    above, below = (
+        [
+            sum(t * _log_moment(sign * x, w, rate) for (x, w), (_, _, t) in zip(blocks, parts, strict=True))
+            for rate in rates
+        ]
+        for sign in (1.0, -1.0)
+    )
+    usable = [r for r, moment in zip(rates, above, strict=True) if moment < _TILT and r * furthest < _LARGEST_EXPONENT]
+    tilt = float(max((r for r in usable if r < rates[-1] / 2), default=0.0))
+    high = min((m + budget) / (r - tilt) for r, m in zip(rates, above, strict=True) if r > 1.05 * tilt)
+    low = min((m + budget) / r for r, m in zip(rates, below, strict=True))
+    return (*(sign * min(reach, math.ceil(min(end, 1e9) / step) + 1) for sign, end in ((-1, low), (1, high))), tilt)
 
 
-def _blocks(masses: Array, step: float, sign: float) -> tuple[Array, Array]:
-    """Signed losses, each rounded up to the end of its block, with the masses of the blocks."""
-    reach = len(masses) // 2
-    width = -(-len(masses) // _BLOCKS)
-    ordered = masses if sign > 0 else masses[::-1]
-    starts = np.arange(0, len(masses), width)
-    weights = np.add.reduceat(ordered, starts)
-    ends = np.minimum(starts + width - 1, len(masses) - 1) - reach
-    return step * ends, weights
+def _blocks(masses: Array, step: float) -> tuple[Array, Array]:
+    """Fewer losses with at least the same moment generating function, on both sides.
+
+    The masses of a block go to its two ends such that their mean stays: exp() is convex, so its mean only grows.
+    """
+    reach, size = len(masses) // 2, len(masses)
+    width = max(1, size // _BLOCKS)
+    starts = np.arange(0, size, width)
+    ends = np.minimum(starts + width, size - 1)
+    weights = np.add.reduceat(masses, starts)
+    means = np.add.reduceat(masses * np.arange(size), starts) / np.where(weights > 0, weights, 1.0)
+    share = np.where(weights > 0, np.clip((means - starts) / np.maximum(ends - starts, 1), 0.0, 1.0), 0.0)
+    losses = step * (np.concatenate([starts, ends]) - reach)
+    return losses, np.concatenate([weights * (1 - share), weights * share])
 
 
 def _log_moment(losses: Array, weights: Array, rate: float) -> float:

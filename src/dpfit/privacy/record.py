@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 _KINDS: dict[str, type[Record]] = {}
 
 R = TypeVar("R", bound="Record")
@@ -66,6 +68,8 @@ def _plain(value: Any) -> Any:
         return value.to_json()
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        return value.item()
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise TypeError(f"a record holds numbers, strings, records and tuples, not {type(value).__name__}")

@@ -68,22 +68,26 @@ def weak_triangle(order: float, q: float, first: float, second: float) -> float:
 def randomized_response(epsilon: float, orders: Array) -> Array:
     """Divergence of binary randomized response, the largest among all epsilon-DP mechanisms."""
     if math.isinf(epsilon):
-        return np.full_like(orders, math.inf)
-    keep, flip = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
-    terms = np.stack([orders * keep + (1 - orders) * flip, orders * flip + (1 - orders) * keep])
-    return np.asarray(np.minimum(logsumexp(terms, axis=0) / (orders - 1), epsilon))
+        return np.full(orders.shape, math.inf)
+    # The moment minus one is expm1(a e) (1 - exp((1 - a) e)) / (1 + exp(e)), a product that keeps its digits.
+    small = np.minimum(orders * epsilon, 30.0)
+    moment = np.expm1(small) * -np.expm1((1 - orders) * epsilon) / (1 + math.exp(min(epsilon, 700.0)))
+    tail = orders * epsilon - np.logaddexp(0.0, epsilon)
+    log_moment = np.where(
+        orders * epsilon < 30, np.log1p(moment), np.logaddexp(tail, tail + (1 - 2 * orders) * epsilon)
+    )
+    return np.asarray(np.minimum(log_moment / (orders - 1) * (1 + 1e-14), epsilon))
 
 
 def laplace(shift: float, orders: Array) -> Array:
     """Divergence between Laplace laws of scale 1 that are ``shift`` apart (Mironov 2017, Table II)."""
-    with np.errstate(over="ignore"):
-        terms = np.stack(
-            [
-                np.log(orders / (2 * orders - 1)) + (orders - 1) * shift,
-                np.log((orders - 1) / (2 * orders - 1)) - orders * shift,
-            ]
-        )
-    return np.asarray(np.minimum(logsumexp(terms, axis=0) / (orders - 1), shift))
+    up, down = orders / (2 * orders - 1), (orders - 1) / (2 * orders - 1)
+    rise, fall = up * np.expm1(np.minimum((orders - 1) * shift, 30.0)), down * np.expm1(-orders * shift)
+    # Small moments are a difference of the two terms, each right to a few units in the last place.
+    small = np.log1p(rise + fall + 1e-15 * (rise - fall))
+    large = np.logaddexp(np.log(up) + (orders - 1) * shift, np.log(down) - orders * shift)
+    log_moment = np.where((orders - 1) * shift < 30, small, large)
+    return np.asarray(np.minimum(log_moment / (orders - 1) * (1 + 1e-14), shift))
 
 
 def sampled_gaussian(rate: float, mu: float, orders: Array, largest: int = 512) -> Array:
@@ -91,9 +95,9 @@ def sampled_gaussian(rate: float, mu: float, orders: Array, largest: int = 512) 
 
     Whole orders have a finite sum; (order - 1) times the divergence is convex, so a chord bounds the orders between.
     """
-    values = np.full_like(orders, math.inf)
+    values = np.full(orders.shape, math.inf)
     if rate in (0.0, 1.0):
-        return orders * mu**2 / 2 if rate else np.zeros_like(orders)
+        return orders * mu**2 / 2 if rate else np.zeros(orders.shape)
     top = int(min(largest, orders[-1] if orders[-1] < largest else largest))
     whole = np.unique(np.concatenate([np.arange(1, min(top, 64) + 1), np.geomspace(64, top, 40).astype(int)]))
     moments = np.array([_sampled_moment(rate, mu, int(a)) if a > 1 else 0.0 for a in whole])

@@ -45,7 +45,7 @@ class PoissonAddRemove(Curve):
         rate, growth = self._rate, np.expm1(np.minimum(epsilon, _EXP_LIMIT))
         if rate == 0:
             return both(np.zeros_like(epsilon))
-        forward = rate * self._curve.profile(np.log1p(growth / rate))[0]
+        forward = rate * self._curve.profile(_inner_level(growth, rate))[0]
         left = rate - growth * (1 - rate)
         with np.errstate(divide="ignore", invalid="ignore"):
             inner = np.where(left > 0, np.log1p(np.where(left > 0, growth / left, 0.0)), 0.0)
@@ -71,13 +71,13 @@ class SampledReplace(Curve):
         self.mu, self.rho = (0.0, 0.0) if rate == 0 else (replaced.mu, replaced.rho)
 
     def renyi(self, orders: Array) -> Array:
-        return np.zeros_like(orders) if self._rate == 0 else self._replaced.renyi(orders)
+        return np.zeros(orders.shape) if self._rate == 0 else self._replaced.renyi(orders)
 
     def profile(self, epsilon: Array) -> Array:
         rate, epsilon = self._rate, np.minimum(epsilon, _EXP_LIMIT)
         if rate == 0:
             return both(np.zeros_like(epsilon))
-        inner = np.log1p(np.expm1(epsilon) / rate)
+        inner = _inner_level(np.expm1(epsilon), rate)
         replaced = self._replaced.delta(inner)
         if self._left is self._replaced:
             return both(rate * replaced)
@@ -86,6 +86,12 @@ class SampledReplace(Curve):
 
 
 _EXP_LIMIT = 700.0
+
+
+def _inner_level(growth: Array, rate: float) -> Array:
+    """The level log(1 + growth / rate) at which the inner profile is read; lower than that is on the safe side."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.minimum(np.log1p(growth / rate), 1000.0))
 
 
 def _amplified(pure: float, rate: float) -> float:
