@@ -1,0 +1,47 @@
+"""Per-example losses with their constants, and guards that make the constants true."""
+
+from dpfit.losses.base import Bounds, Constant, Loss
+from dpfit.losses.custom import CustomLoss, JaxLoss
+from dpfit.losses.envelope import LipschitzEnvelope
+from dpfit.losses.glm import GLM, Absolute, Hinge, Huber, Logistic, Pinball, SmoothedHinge, Squared
+from dpfit.losses.guards import (
+    BinaryLabels,
+    Classes,
+    FeatureBox,
+    LabelInterval,
+    RowBall,
+    bounded_contributions,
+    clip_gradients,
+)
+from dpfit.losses.softmax import Softmax
+from dpfit.losses.vector import Distance, HuberDistance, LinearLoss, SquaredDistance, VectorLoss
+
+__all__ = [
+    "GLM",
+    "Absolute",
+    "BinaryLabels",
+    "Bounds",
+    "Classes",
+    "Constant",
+    "CustomLoss",
+    "Distance",
+    "FeatureBox",
+    "Hinge",
+    "Huber",
+    "HuberDistance",
+    "JaxLoss",
+    "LabelInterval",
+    "LinearLoss",
+    "LipschitzEnvelope",
+    "Logistic",
+    "Loss",
+    "Pinball",
+    "RowBall",
+    "SmoothedHinge",
+    "Softmax",
+    "Squared",
+    "SquaredDistance",
+    "VectorLoss",
+    "bounded_contributions",
+    "clip_gradients",
+]

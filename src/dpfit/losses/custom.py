@@ -1,0 +1,204 @@
+"""Losses that the caller writes: NumPy functions, or any JAX function of theta and one example.
+
+Their constants are declared, not proven; a guarantee that leans on them says so. To enforce a bound instead, use the
+clipped sums with an algorithm that allows clipping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpfit.losses.base import Bounds, Constant, Loss, parameter_radius
+from dpfit.losses.guards import clip_gradients
+from dpfit.privacy.check import non_negative, positive
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredLoss(Loss):
+    """A loss whose constants the caller vouches for, on the domain and within the bounds it is used with.
+
+    Parameters
+    ----------
+    lipschitz_bound
+        Lipschitz constant of one example's loss.
+    lipschitz_diff_bound
+        Lipschitz constant of the difference of two examples' losses; twice ``lipschitz_bound`` if not given.
+    smoothness_bound
+        Lipschitz constant of the gradient; ``None`` if it jumps or is not known.
+    is_convex
+        Whether the loss is convex in theta for every example.
+    """
+
+    status: ClassVar[str] = "declared"
+    lipschitz_bound: float
+    lipschitz_diff_bound: float | None = None
+    smoothness_bound: float | None = None
+    is_convex: bool = False
+
+    def __post_init__(self) -> None:
+        positive("lipschitz_bound", self.lipschitz_bound)
+        if self.smoothness_bound is not None:
+            non_negative("smoothness_bound", self.smoothness_bound)
+        if self.lipschitz_diff_bound is not None:
+            positive("lipschitz_diff_bound", self.lipschitz_diff_bound)
+            if self.lipschitz_diff_bound > 2 * self.lipschitz_bound:
+                raise ValueError("lipschitz_diff_bound is never more than twice lipschitz_bound; leave it out")
+
+    @property
+    def convex(self) -> bool:
+        return self.is_convex
+
+    def lipschitz(self, bounds: Bounds, radius: float | None = None) -> Constant:
+        parameter_radius(radius)
+        return Constant(float(self.lipschitz_bound), exact=False)
+
+    def lipschitz_diff(self, bounds: Bounds, radius: float | None = None) -> Constant:
+        parameter_radius(radius)
+        declared = self.lipschitz_diff_bound
+        return Constant(2.0 * self.lipschitz_bound if declared is None else float(declared), exact=False)
+
+    def smoothness(self, bounds: Bounds, radius: float | None = None) -> Constant | None:
+        return None if self.smoothness_bound is None else Constant(float(self.smoothness_bound), exact=False)
+
+    def to_json(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} holds Python functions, which cannot be written as JSON; keep the code that "
+            "makes it under version control and build the plan again, or use one of the losses of dpfit.losses"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomLoss(DeclaredLoss):
+    """A loss given by NumPy functions of theta, rows and labels that return one value, one gradient for each row.
+
+    >>> cubic = CustomLoss(
+    ...     value_function=lambda theta, rows, labels: np.abs(rows @ theta) ** 3 / 3,
+    ...     gradient_function=lambda theta, rows, labels: (np.abs(rows @ theta) * (rows @ theta))[:, None] * rows,
+    ...     lipschitz_bound=1.0,
+    ...     is_convex=True,
+    ... )
+    >>> cubic.gradient([1.0, 0.0], [[0.5, 0.5]]).tolist()
+    [[0.125, 0.125]]
+    """
+
+    kind = "loss_custom"
+    value_function: Callable[..., Any]
+    gradient_function: Callable[..., Any]
+
+    def value(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
+        """The losses, of shape (n,)."""
+        point, matrix, targets = _example_arrays(theta, rows, labels)
+        values = np.asarray(self.value_function(point, matrix, targets), dtype=np.float64)
+        return _shaped("value_function", values, (len(matrix),))
+
+    def gradient(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
+        """The gradients in theta, of shape (n, d)."""
+        point, matrix, targets = _example_arrays(theta, rows, labels)
+        gradients = np.asarray(self.gradient_function(point, matrix, targets), dtype=np.float64)
+        return _shaped("gradient_function", gradients, (len(matrix), *point.shape))
+
+    def clipped_sum(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None, bound: float) -> Floats:
+        """The sum of the gradients, each scaled to norm at most ``bound``."""
+        gradients = self.gradient(theta, rows, labels)
+        flat = gradients.reshape(len(gradients), int(np.prod(gradients.shape[1:])))
+        return np.asarray(clip_gradients(flat, bound).sum(axis=0).reshape(gradients.shape[1:]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JaxLoss(DeclaredLoss):
+    """Any JAX function of theta and one example; derivatives are made by JAX and vectorized over examples.
+
+    ``function(theta, example)`` returns a scalar; the example is a row, or the pair (row, label) where labels are
+    given. Needs the extra: pip install "dpfit[jax]". All is computed in float64. A row's clipped gradient is bounded
+    for any input, but XLA does not promise that its last bits are independent of the batch: arithmetic is *idealised*.
+
+    >>> loss = JaxLoss(function=lambda theta, example: (example @ theta) ** 2, lipschitz_bound=2.0)
+    >>> loss.lipschitz_diff(Bounds(1.0))
+    Constant(value=4.0, exact=False)
+    """
+
+    kind = "loss_jax"
+    function: Callable[[Any, Any], Any]
+
+    def value(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
+        """The losses, of shape (n,)."""
+        return self._call("value", theta, rows, labels)
+
+    def gradient(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
+        """The gradients in theta, one for each row."""
+        return self._call("gradient", theta, rows, labels)
+
+    def clipped_sum(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None, bound: float) -> Floats:
+        """The sum of the gradients, each scaled to norm at most ``bound``; NaN and infinite ones count as zero."""
+        return self._call("clipped_sum", theta, rows, labels, positive("bound", bound))
+
+    def _call(self, name: str, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None, *options: float) -> Floats:
+        jax = _import_jax()
+        point, matrix, targets = _example_arrays(theta, rows, labels)
+        examples = matrix if targets is None else (matrix, targets)
+        with _double_precision(jax):
+            return np.asarray(_vectorized(self.function)[name](point, examples, *options), dtype=np.float64)
+
+
+@lru_cache(maxsize=64)
+def _vectorized(function: Callable[[Any, Any], Any]) -> dict[str, Callable[..., Any]]:
+    """The compiled batch functions of one loss, kept so that equal shapes compile once."""
+    jax = _import_jax()
+    value = jax.vmap(function, in_axes=(None, 0))
+    gradient = jax.vmap(jax.grad(function), in_axes=(None, 0))
+
+    def clipped_sum(theta: Any, examples: Any, bound: Any) -> Any:
+        return jax.vmap(lambda row: _clip(jax.numpy, row, bound))(gradient(theta, examples)).sum(axis=0)
+
+    return {"value": jax.jit(value), "gradient": jax.jit(gradient), "clipped_sum": jax.jit(clipped_sum)}
+
+
+def _clip(jnp: Any, gradient: Any, bound: Any) -> Any:
+    """One gradient scaled into the ball, with the margins of `dpfit.losses.guards.RowBall`."""
+    finite = jnp.where(jnp.isfinite(gradient).all(), gradient, 0.0)
+    margin = (gradient.size + 32) * 2.0**-53
+    largest = jnp.max(jnp.abs(finite), initial=0.0)
+    unit = finite / jnp.where(largest > 0, largest, 1.0)
+    norm = jnp.sqrt(jnp.sum(unit * unit))
+    keep = norm * (1 + margin) <= bound / jnp.where(largest > 0, largest, 1.0)
+    return jnp.where(keep, finite, unit * (bound * (1 - 4 * margin) / jnp.where(norm > 0, norm, 1.0)))
+
+
+def _import_jax() -> Any:
+    try:
+        return import_module("jax")
+    except ImportError:
+        raise ImportError('JaxLoss needs JAX, an optional extra: pip install "dpfit[jax]"') from None
+
+
+def _double_precision(jax: Any) -> Any:
+    """A context in which JAX computes in float64; older versions keep it among the experiments."""
+    return jax.enable_x64(True) if hasattr(jax, "enable_x64") else import_module("jax.experimental").enable_x64()
+
+
+def _example_arrays(
+    theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None
+) -> tuple[Floats, Floats, Floats | None]:
+    try:
+        point, matrix = np.asarray(theta, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+        targets = None if labels is None else np.asarray(labels, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("theta, rows and labels must be arrays of numbers") from None
+    if matrix.ndim != 2 or (targets is not None and len(targets) != len(matrix)):
+        raise ValueError("rows of shape (n, d) and as many labels are needed")
+    return point, matrix, targets
+
+
+def _shaped(name: str, result: Floats, shape: tuple[int, ...]) -> Floats:
+    if result.shape != shape:
+        raise ValueError(f"{name} must return an array of shape {shape}, got {result.shape}")
+    return result

@@ -1,0 +1,309 @@
+"""Values, slopes, curvatures and gradients: finite differences, envelopes, JSON, hostile parameters and arrays."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+
+from dpfit.losses import (
+    Absolute,
+    Bounds,
+    CustomLoss,
+    Distance,
+    Hinge,
+    Huber,
+    HuberDistance,
+    LinearLoss,
+    LipschitzEnvelope,
+    Logistic,
+    Loss,
+    Pinball,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+    SquaredDistance,
+)
+from dpfit.privacy.record import Record, from_json
+
+PLAIN = [
+    Logistic(),
+    Squared(),
+    Huber(0.7),
+    Hinge(),
+    SmoothedHinge(0.6),
+    SmoothedHinge(2.0),
+    Pinball(0.3),
+    Absolute(),
+]
+ENVELOPES = [LipschitzEnvelope(loss, bound) for loss in PLAIN for bound in (0.2, 0.6, 5.0)]
+VECTOR = [Distance(), SquaredDistance(), HuberDistance(0.8), LinearLoss()]
+ALL = [*PLAIN, *ENVELOPES, *VECTOR, Softmax(3)]
+
+
+def examples(loss, n=4000, seed=0):
+    rng = np.random.default_rng(seed)
+    inner = loss.loss if isinstance(loss, LipschitzEnvelope) else loss
+    margins = rng.normal(0, 2, n)
+    if isinstance(inner, Logistic | Hinge | SmoothedHinge):
+        return margins, rng.choice([-1.0, 1.0], n)
+    return margins, rng.normal(0, 2, n)
+
+
+@pytest.mark.parametrize("loss", [*PLAIN, *ENVELOPES], ids=str)
+def test_slopes_and_curvatures_are_finite_differences(loss):
+    margins, labels = examples(loss)
+    step = 1e-6
+    value = (loss.value(margins + step, labels) - loss.value(margins - step, labels)) / (2 * step)
+    slope = (loss.slope(margins + step, labels) - loss.slope(margins - step, labels)) / (2 * step)
+    # A margin within a step of a corner (or of a jump of the curvature) has no difference quotient.
+    smooth = np.abs(slope) < 1e3
+    steady = np.abs(loss.curvature_at(margins + step, labels) - loss.curvature_at(margins - step, labels)) < 1e-3
+    assert np.mean(smooth & steady) > 0.99
+    np.testing.assert_allclose(loss.slope(margins, labels)[smooth], value[smooth], atol=1e-5)
+    used = smooth & steady
+    np.testing.assert_allclose(loss.curvature_at(margins, labels)[used], slope[used], atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [*PLAIN, *ENVELOPES], ids=str)
+def test_slopes_increase_and_stay_subgradients(loss):
+    margins, labels = examples(loss, 300)
+    grid = np.linspace(-8, 8, 401)
+    values, slopes = loss.value(grid, labels[:, None]), loss.slope(grid, labels[:, None])
+    assert np.all(np.diff(slopes, axis=1) >= -1e-12)
+    touching = loss.value(margins, labels) + loss.slope(margins, labels) * (grid[:, None] - margins)
+    assert np.all(touching <= values.T + 1e-9)
+
+
+def test_corners_get_the_subgradient_closest_to_zero():
+    assert Hinge().slope(1.0, 1.0) == 0
+    assert Absolute().slope(2.0, 2.0) == 0
+    assert Pinball(0.9).slope(2.0, 2.0) == 0
+
+
+@pytest.mark.parametrize("loss", PLAIN, ids=str)
+@pytest.mark.parametrize("bound", [0.1, 0.45, 0.8, 3.0])
+def test_the_envelope_is_the_infimal_convolution_with_the_bound(loss, bound):
+    """inf over u of loss(u) + bound abs(m - u), by brute force on a grid."""
+    margins, labels = examples(loss, 60)
+    points = np.linspace(-30, 30, 120_001)
+    envelope = LipschitzEnvelope(loss, bound)
+    for margin, label in zip(margins, labels, strict=True):
+        brute = np.min(loss.value(points, label) + bound * np.abs(margin - points))
+        # The grid misses the minimizer by at most half its step.
+        assert -1e-9 <= brute - envelope.value(margin, label) <= (1 + bound) * 5e-4
+        assert abs(envelope.slope(margin, label)) <= bound
+
+
+def test_huber_is_the_envelope_of_the_squared_loss():
+    margins, labels = examples(Squared())
+    assert Squared().enveloped(0.7) == Squared().huberized(0.7) == Huber(0.7)
+    envelope = LipschitzEnvelope(Squared(), 0.7)
+    for method in ("value", "slope", "curvature_at"):
+        np.testing.assert_allclose(
+            getattr(envelope, method)(margins, labels), getattr(Huber(0.7), method)(margins, labels), atol=1e-12
+        )
+    bounds = Bounds(1.5, -0.2, 0.3)
+    for radius in (0.1, 0.5, 3.0, None):
+        assert envelope.lipschitz(bounds, radius) == Huber(0.7).lipschitz(bounds, radius)
+        assert envelope.lipschitz_diff(bounds, radius).value == pytest.approx(
+            Huber(0.7).lipschitz_diff(bounds, radius).value
+        )
+
+
+def test_an_envelope_that_changes_nothing_is_the_loss_itself():
+    assert Logistic().enveloped(1.0) == Logistic()
+    assert Huber(2.0).enveloped(0.5) == Huber(0.5)
+    assert Huber(0.5).enveloped(2.0) == Huber(0.5)
+    assert LipschitzEnvelope(Logistic(), 0.5).enveloped(0.2) == LipschitzEnvelope(Logistic(), 0.2)
+    assert LipschitzEnvelope(Logistic(), 0.5).enveloped(0.9) == LipschitzEnvelope(Logistic(), 0.5)
+
+
+def test_the_compiled_functions_are_the_only_formulas():
+    """What a class computes is what a kernel computes from its three numbers, bit for bit."""
+    from dpfit.losses import links
+
+    for loss in [*PLAIN, *ENVELOPES]:
+        margins, labels = examples(loss, 50)
+        arguments = (loss.code, loss.parameter, loss.slope_bound)
+        for method, function in (
+            (loss.value, links.envelope_value),
+            (loss.slope, links.envelope_slope),
+            (loss.curvature_at, links.envelope_curvature),
+        ):
+            expected = [function(*arguments, m, y) for m, y in zip(margins, labels, strict=True)]
+            assert method(margins, labels).tolist() == expected
+    assert [loss.code for loss in (Logistic(), Squared(), Huber(1), Hinge())] == [0, 1, 2, 3]
+    assert [loss.code for loss in (SmoothedHinge(1), Pinball(0.5), Absolute())] == [4, 5, 6]
+
+
+@pytest.mark.parametrize("margin", [1e308, -1e308, math.inf, -math.inf, 745.0, -745.0, 5e-324])
+def test_extreme_margins_give_finite_slopes(margin):
+    for loss in [*PLAIN, *ENVELOPES]:
+        if isinstance(loss, Squared):
+            continue
+        for label in (-1.0, 1.0):
+            slope, curvature = float(loss.slope(margin, label)), float(loss.curvature_at(margin, label))
+            assert math.isfinite(slope)
+            assert math.isfinite(curvature)
+            if math.isfinite(margin) and not isinstance(getattr(loss, "loss", None), Squared):
+                assert loss.value(margin, label) >= 0
+
+
+@pytest.mark.parametrize("loss", VECTOR, ids=str)
+def test_vector_gradients_are_finite_differences(loss):
+    rng = np.random.default_rng(1)
+    theta, rows = rng.normal(size=4), rng.normal(size=(50, 4))
+    step = 1e-6 * np.eye(4)
+    quotient = np.stack([(loss.value(theta + h, rows) - loss.value(theta - h, rows)) / 2e-6 for h in step], axis=1)
+    np.testing.assert_allclose(loss.gradient(theta, rows), quotient, atol=1e-6)
+
+
+def test_the_distance_has_a_subgradient_at_a_row():
+    assert Distance().gradient([1.0, 2.0], [[1.0, 2.0]]).tolist() == [[0.0, 0.0]]
+    assert HuberDistance(1.0).gradient([1.0, 2.0], [[1.0, 2.0]]).tolist() == [[0.0, 0.0]]
+
+
+def test_the_huber_distance_is_the_envelope_of_the_squared_distance():
+    """inf over u of norm(u - x)^2 / 2 + width norm(theta - u), along the line from x to theta."""
+    theta, row = np.array([3.0, 4.0]), np.zeros((1, 2))
+    along = np.linspace(0, 1, 100_001)
+    brute = np.min(12.5 * along**2 + 2.0 * 5 * (1 - along))
+    assert HuberDistance(2.0).value(theta, row)[0] == pytest.approx(brute, abs=1e-8)
+
+
+def test_softmax_gradients_and_curvatures_are_finite_differences():
+    rng = np.random.default_rng(2)
+    loss, logits, labels = Softmax(4), rng.normal(0, 3, (40, 4)), rng.integers(4, size=40)
+    np.testing.assert_allclose(
+        loss.value(logits, labels), logsumexp(logits, axis=1) - logits[np.arange(40), labels], atol=1e-12
+    )
+    steps = 1e-6 * np.eye(4)
+    first = [(loss.value(logits + h, labels) - loss.value(logits - h, labels)) / 2e-6 for h in steps]
+    np.testing.assert_allclose(loss.gradient(logits, labels), np.stack(first, axis=1), atol=1e-6)
+    second = [(loss.gradient(logits + h, labels) - loss.gradient(logits - h, labels)) / 2e-6 for h in steps]
+    np.testing.assert_allclose(loss.curvature_at(logits), np.stack(second, axis=1), atol=1e-6)
+
+
+def test_softmax_of_two_classes_is_the_logistic_loss_of_the_difference():
+    margins = np.linspace(-30, 30, 61)
+    logits = np.stack([np.zeros(61), margins], axis=1)
+    np.testing.assert_allclose(Softmax(2).value(logits, np.ones(61, int)), Logistic().value(margins, 1.0), atol=1e-12)
+
+
+def test_softmax_survives_huge_logits_and_unknown_labels():
+    loss = Softmax(3)
+    assert np.isfinite(loss.value([[1e308, -1e308, 0.0]], [0])).all()
+    assert loss.gradient([[0.0, 0.0, 0.0]], [17]).tolist() == loss.gradient([[0.0, 0.0, 0.0]], [0]).tolist()
+    assert loss.value(np.empty((0, 3)), np.empty(0, int)).shape == (0,)
+
+
+@pytest.mark.parametrize("loss", [*ALL, Bounds(1.0), Bounds(2.0, -1.0, None), Bounds(1.0, 0.0, 1.0)], ids=str)
+def test_json_round_trip(loss):
+    assert from_json(json.loads(json.dumps(loss.to_json(), allow_nan=False)), Record) == loss
+
+
+@pytest.mark.parametrize("loss", ALL, ids=str)
+def test_kinds_and_flags(loss):
+    assert isinstance(loss, Loss)
+    assert loss.kind.startswith("loss_")
+    assert loss.convex
+    assert loss.status == "enforced"
+    assert loss.is_glm == hasattr(loss, "slope")
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, None, "wide", True])
+def test_bad_parameters_are_refused(bad):
+    for make in (
+        Huber,
+        SmoothedHinge,
+        HuberDistance,
+        lambda bound: LipschitzEnvelope(Logistic(), bound),
+        Bounds,
+        Logistic().enveloped,
+        Squared().huberized,
+    ):
+        with pytest.raises(ValueError, match="must be a"):
+            make(bad)
+    for make in (Pinball, lambda level: Bounds(1.0, label_lower=5.0, label_upper=level)):
+        if bad is not None:
+            with pytest.raises(ValueError, match=r"must|range"):
+                make(bad)
+    with pytest.raises(ValueError, match="whole number"):
+        Softmax(bad)
+
+
+def test_envelopes_of_other_things_are_refused():
+    for loss in (Distance(), LipschitzEnvelope(Logistic(), 0.5), "logistic"):
+        with pytest.raises(ValueError, match="generalized linear"):
+            LipschitzEnvelope(loss, 1.0)
+
+
+def test_wrong_shapes_are_public_facts_and_said():
+    with pytest.raises(ValueError, match=r"shape \(n, 3\)"):
+        Softmax(3).value(np.zeros((2, 4)), [0, 0])
+    with pytest.raises(ValueError, match="whole numbers"):
+        Softmax(3).value(np.zeros((2, 3)), [0.5, 0.5])
+    with pytest.raises(ValueError, match=r"\(d,\)"):
+        Distance().value([1.0], [[1.0, 2.0]])
+    for call in (
+        lambda: Logistic().value(["Alice Smith"], 1.0),
+        lambda: Distance().value([1.0], [["Alice Smith"]]),
+        lambda: Softmax(2).value([["Alice Smith", 1]], [0]),
+    ):
+        with pytest.raises(ValueError, match="array") as error:
+            call()
+        assert "Alice" not in str(error.value)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 5), st.sampled_from(["C", "F", "strided", "read-only", "float32"]))
+def test_memory_layout_does_not_matter(n, layout):
+    rng = np.random.default_rng(n)
+    margins, rows = rng.normal(size=n).astype(np.float32).astype(float), rng.normal(size=(n, 3)).astype(np.float32)
+    if layout == "strided":
+        given_margins, given_rows = np.repeat(margins, 2)[::2], np.repeat(rows, 2, axis=1)[:, ::2]
+    else:
+        given_margins = margins.astype(np.float32 if layout == "float32" else float)
+        given_rows = np.array(rows, order="F" if layout == "F" else "C")
+    if layout == "read-only":
+        given_margins.flags.writeable = given_rows.flags.writeable = False
+    for loss in PLAIN:
+        assert np.array_equal(loss.value(given_margins, 1.0), loss.value(margins, 1.0))
+    for loss in VECTOR:
+        assert np.allclose(loss.gradient(np.ones(3), given_rows), loss.gradient(np.ones(3), rows), rtol=1e-14)
+
+
+def test_importing_losses_and_geometry_stays_light():
+    code = (
+        "import sys, dpfit.losses, dpfit.geometry;"
+        "sys.exit(str([m for m in ('numba', 'jax', 'scipy.optimize', 'sklearn') if m in sys.modules] or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
+
+
+def test_clipping_gradients_of_different_examples_is_no_gradient_field():
+    """The counterexample of docs/explanation/losses.md: work around a closed loop is not zero for a clipped field."""
+    anisotropic = CustomLoss(
+        value_function=lambda theta, rows, labels: np.full(len(rows), theta[0] ** 2 / 2 + 2 * theta[1] ** 2),
+        gradient_function=lambda theta, rows, labels: np.tile([theta[0], 4 * theta[1]], (len(rows), 1)),
+        lipschitz_bound=1.0,
+        is_convex=True,
+    )
+    step = 1e-4
+    row = np.zeros((1, 2))
+
+    def curl(point):
+        right, left, up, down = (
+            anisotropic.clipped_sum(point + h, row, None, 1.0) for h in ([step, 0], [-step, 0], [0, step], [0, -step])
+        )
+        return ((right - left)[1] - (up - down)[0]) / (2 * step)
+
+    assert abs(curl(np.array([0.05, 0.05]))) < 1e-6  # nothing is clipped here
+    assert abs(curl(np.array([1.0, 1.0]))) == pytest.approx(12 / 17**1.5, rel=1e-4)
