@@ -58,19 +58,9 @@ def test_users_come_with_all_their_rows():
         assert rows.tolist() == [i for i, one in enumerate(users.ids) if one in chosen]
 
 
-def test_contributions_are_bounded_for_each_user_alone():
-    ids = ["a"] * 50 + ["b"] * 2 + ["c"]
-    users = Users(ids)
-    kept = [ids[row] for row in users.bounded(3, Source(6))]
-    assert {one: kept.count(one) for one in set(kept)} == {"a": 3, "b": 2, "c": 1}
-    seen = np.concatenate([users.bounded(1, Source(seed)) for seed in range(400)])
-    assert len(set(seen[seen < 50].tolist())) > 40  # any of a user's rows may be kept
-
-
 def test_duplicate_and_mixed_ids_are_users_too():
     assert Users([]).n == 0
     assert len(Users([]).rows(np.zeros(0, dtype=np.int64))) == 0
-    assert len(Users([]).bounded(2, Source(0))) == 0
     assert Users([1, "1", 2.0, None]).n == 3  # ids are compared as texts
 
 

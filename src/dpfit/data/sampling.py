@@ -55,15 +55,6 @@ class Users:
         parts = [self._order[self._starts[u] : self._starts[u + 1]] for u in units.tolist()]
         return np.sort(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
 
-    def bounded(self, max_rows: int, source: Source) -> Index:
-        """At most ``max_rows`` rows of each user, chosen uniformly for each user by themselves."""
-        most = count("max_rows", max_rows)
-        kept = []
-        for start, stop in zip(self._starts[:-1].tolist(), self._starts[1:].tolist(), strict=True):
-            own = self._order[start:stop]
-            kept.append(own if len(own) <= most else own[source.permutation(len(own))[:most]])
-        return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
-
     @cached_property
     def _order(self) -> Index:
         return np.argsort(self._codes, kind="stable").astype(np.int64)
