@@ -27,7 +27,8 @@ TAIL = 1e-16
 """Probability outside the grid that a composition may lose; it is added to delta, so it is priced, not ignored."""
 
 VARIANCE_TOLERANCE = 2e-4
-"""Relative variance that joining the dots may add; calibrated noise grows by about a third of this."""
+"""Relative variance that joining the dots may add, up to ten times more for very long compositions; calibrated noise
+grows by about a third of this."""
 
 _LARGEST_LOSS = 700.0
 
@@ -74,8 +75,8 @@ class Curve(ABC):
         both = self.profile(grid).sum(axis=0) * (1 + np.exp(-grid))
         return float(np.trapezoid(both, grid))
 
-    def masses(self, step: float, tail: float, direction: int) -> tuple[Array, float]:
-        """Losses on the grid of width ``step``: masses at -m..m and at infinity, for one direction."""
+    def masses(self, step: float, tail: float) -> tuple[tuple[Array, float], ...]:
+        """Losses on the grid of width ``step``: masses at -m..m and at infinity, in each direction."""
         grid = np.geomspace(max(step, self.reach * 1e-3), self.reach, 200) if self.reach > step else np.array([step])
         small = np.flatnonzero(self.delta(grid) <= tail)
         last = float(grid[small[0]]) if len(small) else self.reach
@@ -83,7 +84,8 @@ class Curve(ABC):
         profiles = self.profile(np.asarray(step * np.arange(max(points, 2)), dtype=np.float64))
         if not self.convex:
             profiles = np.stack([loss_distribution.lower_hull(row, step) for row in profiles])
-        return loss_distribution.discretize(profiles[direction], profiles[1 - direction], step)
+        forward = loss_distribution.discretize(profiles[0], profiles[1], step)
+        return (forward,) if self.symmetric else (forward, loss_distribution.discretize(profiles[1], profiles[0], step))
 
 
 def half_square(value: float) -> float:
@@ -258,7 +260,8 @@ class Composition(Curve):
         times = sum(t for _, t in merged)
         variance = sum(c.spread * t for c, t in merged)
         # Joining the dots moves mass within a cell, which adds at most step^2 / 4 to the variance of each loss.
-        step = math.sqrt(4 * VARIANCE_TOLERANCE * variance / times) if variance > 0 else 1.0
+        tolerance = VARIANCE_TOLERANCE * min(max(times / 1e4, 1.0), 10.0)
+        step = math.sqrt(4 * tolerance * variance / times) if variance > 0 else 1.0
         # A grid that hits the largest loss of a pure part loses nothing at that corner.
         step = min(
             (c.pure / math.ceil(c.pure / step) for c, _ in merged if step < c.pure < _LARGEST_LOSS), default=step
@@ -267,7 +270,8 @@ class Composition(Curve):
         step = max(step, longest / (loss_distribution.LARGEST_GRID - 2))
         while True:
             try:
-                return tuple(_compose(merged, step, d) for d in ((0,) if self.symmetric else (0, 1)))
+                grids = [(curve.masses(step, TAIL / times), count) for curve, count in merged]
+                return tuple(_compose(grids, step, d) for d in ((0,) if self.symmetric else (0, 1)))
             except GridTooLarge:
                 step *= 2
 
@@ -278,10 +282,11 @@ def _distributions(composition: Composition) -> tuple[LossDistribution, ...]:
     return composition.compose_on_grid()
 
 
-def _compose(parts: Sequence[tuple[Curve, int]], step: float, direction: int) -> LossDistribution:
-    total = sum(times for _, times in parts)
-    grids = [(*curve.masses(step, TAIL / total, direction), times) for curve, times in parts]
-    return loss_distribution.compose(grids, step, TAIL)
+def _compose(
+    grids: Sequence[tuple[tuple[tuple[Array, float], ...], int]], step: float, direction: int
+) -> LossDistribution:
+    parts = [(*masses[min(direction, len(masses) - 1)], times) for masses, times in grids]
+    return loss_distribution.compose(parts, step, TAIL)
 
 
 def _is_gaussian(curve: Curve) -> bool:
