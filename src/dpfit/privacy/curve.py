@@ -27,7 +27,7 @@ TAIL = 1e-16
 """Probability outside the grid that a composition may lose; it is added to delta, so it is priced, not ignored."""
 
 VARIANCE_TOLERANCE = 2e-4
-"""Relative variance that joining the dots may add, up to ten times more for very long compositions; calibrated noise
+"""Relative variance that joining the dots may add, up to five times more for very long compositions; calibrated noise
 grows by about a third of this."""
 
 _LARGEST_LOSS = 700.0
@@ -260,7 +260,7 @@ class Composition(Curve):
         times = sum(t for _, t in merged)
         variance = sum(c.spread * t for c, t in merged)
         # Joining the dots moves mass within a cell, which adds at most step^2 / 4 to the variance of each loss.
-        tolerance = VARIANCE_TOLERANCE * min(max(times / 1e4, 1.0), 10.0)
+        tolerance = VARIANCE_TOLERANCE * min(max(times / 2e4, 1.0), 5.0)
         step = math.sqrt(4 * tolerance * variance / times) if variance > 0 else 1.0
         # A grid that hits the largest loss of a pure part loses nothing at that corner.
         step = min(
