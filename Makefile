@@ -26,6 +26,8 @@ lint: .venv/dev
 benchmarks: .venv/dev
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/ledger.py
 
 .venv/python:
 	$(PYTHON) -m venv .venv

@@ -10,9 +10,11 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Answer": "dpfit.core",
     "Budget": "dpfit.privacy",
+    "BudgetExceeded": "dpfit.ledger",
     "Chain": "dpfit.core",
     "Guarantee": "dpfit.privacy",
     "Interaction": "dpfit.core",
+    "Ledger": "dpfit.ledger",
     "Minimize": "dpfit.core",
     "Plan": "dpfit.core",
     "Play": "dpfit.core",

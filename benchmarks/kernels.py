@@ -1,0 +1,204 @@
+"""Speed of the one-pass kernels next to the machine's limits (a read-only sum, BLAS) and to plain NumPy.
+
+Run with ``python benchmarks/kernels.py [--quick] [--json]``. Data comes from a fixed RNG seed: standard normal rows,
+labels from a logistic model. Everything that is compared is timed in turns, and the best of all rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from scipy.linalg import blas
+from scipy.sparse import random_array
+
+from dpfit.kernels import dense, sparse
+from dpfit.losses.links import LOGISTIC, SQUARED
+from dpfit.noise import Grid
+
+SIZES = ((1_000_000, 50), (100_000, 500))
+DENSITY = 0.05
+
+
+@numba.njit(parallel=True, fastmath=True)
+def read(flat: np.ndarray) -> float:
+    """Sum an array: what the memory can deliver."""
+    parts = np.zeros(64)
+    for b in numba.prange(64):
+        part = 0.0
+        for i in range(b * len(flat) // 64, (b + 1) * len(flat) // 64):
+            part += flat[i]
+        parts[b] = part
+    return parts.sum()
+
+
+def best(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    """Return the shortest time of each call.
+
+    Calls take turns, so that all see the same moods of the machine, and run five times in each turn: the threads of
+    BLAS and of numba wait busily for a while after their work and slow down whoever comes next.
+    """
+    for call in calls.values():
+        call()
+    times = dict.fromkeys(calls, np.inf)
+    rounds, start = 0, time.perf_counter()
+    while rounds < 2 or time.perf_counter() - start < seconds:
+        for name, call in calls.items():
+            for _ in range(5):
+                begin = time.perf_counter()
+                call()
+                times[name] = min(times[name], time.perf_counter() - begin)
+        rounds += 1
+    return times
+
+
+def numpy_pass(X: Any, y: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """The gradient of the logistic loss as one would write it: two passes over the data."""
+    return X.T @ (-y / (1.0 + np.exp(y * (X @ theta))))
+
+
+def measure_dense(n: int, d: int, seconds: float) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    X, theta = rng.standard_normal((n, d)), rng.standard_normal(d) / np.sqrt(d)
+    y = np.where(X @ theta + rng.logistic(size=n) > 0, 1.0, -1.0)
+    single, theta32, y32 = X.astype(np.float32), theta.astype(np.float32), y.astype(np.float32)
+    fortran, picks = np.asfortranarray(X), np.sort(rng.choice(n, n // 10, replace=False))
+    clip: dict[str, Any] = {"clip": 0.3 * np.sqrt(d), "row_norm": 1.1 * np.sqrt(d)}
+    grid = Grid.fitting(clip["clip"], d, "l2")
+    common: dict[str, Any] = {"binary": True, "values": False}
+    times = best(
+        {
+            "read": lambda: read(X.reshape(-1)),
+            "read, float32": lambda: read(single.reshape(-1)),
+            "NumPy": lambda: numpy_pass(X, y, theta),
+            "NumPy, float32": lambda: numpy_pass(single, y32, theta32),
+            "gradient": lambda: dense.glm_gradient(X, y, theta, LOGISTIC, **common),
+            "gradient of the squared loss": lambda: dense.glm_gradient(X, y, theta, SQUARED, values=False),
+            "gradient and value": lambda: dense.glm_gradient(X, y, theta, LOGISTIC, binary=True),
+            "gradient, float32": lambda: dense.glm_gradient(single, y, theta, LOGISTIC, **common),
+            "gradient, Fortran order": lambda: dense.glm_gradient(fortran, y, theta, LOGISTIC, **common),
+            "clipped": lambda: dense.glm_gradient(X, y, theta, LOGISTIC, **common, **clip),
+            "clipped, exact": lambda: dense.glm_clipped_sum(X, y, theta, LOGISTIC, binary=True, grid=grid, **clip),
+            "minibatch of 10%": lambda: dense.glm_gradient(X, y, theta, LOGISTIC, index=picks, **common),
+            "Hessian times vector": lambda: dense.glm_hessian_vector(X, y, theta, theta, LOGISTIC, binary=True),
+        },
+        seconds,
+    )
+    times |= best(
+        {
+            "syrk": lambda: blas.dsyrk(1.0, X.T),
+            "Hessian": lambda: dense.glm_hessian(X, y, theta, LOGISTIC, binary=True),
+        },
+        seconds / 4,
+    )
+    return {
+        "milliseconds": {name: 1e3 * elapsed for name, elapsed in times.items()},
+        "GB/s": {
+            name: X.nbytes / times[name] / 1e9 for name in ("read", "gradient", "clipped", "clipped, exact", "NumPy")
+        }
+        | {name: single.nbytes / times[name] / 1e9 for name in ("read, float32", "gradient, float32")},
+        "share of read bandwidth": {
+            "float64": times["read"] / times["gradient"],
+            "float64, squared loss": times["read"] / times["gradient of the squared loss"],
+            "float32": times["read, float32"] / times["gradient, float32"],
+            "Fortran order": times["read"] / times["gradient, Fortran order"],
+        },
+        "speedup over NumPy": {
+            "float64": times["NumPy"] / times["gradient"],
+            "float32": times["NumPy, float32"] / times["gradient, float32"],
+        },
+        "clipped over unclipped": times["clipped"] / times["gradient"],
+        "clipped and exact over unclipped": times["clipped, exact"] / times["gradient"],
+        "minibatch over full pass": times["minibatch of 10%"] / times["gradient"],
+        "Hessian over syrk": times["Hessian"] / times["syrk"],
+    }
+
+
+def measure_sparse(n: int, d: int, seconds: float) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    X = random_array((n, d), density=DENSITY, format="csr", rng=rng, data_sampler=rng.standard_normal)
+    theta = rng.standard_normal(d)
+    y = np.where(X @ theta + rng.logistic(size=n) > 0, 1.0, -1.0)
+    nbytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+    common: dict[str, Any] = {"binary": True, "values": False}
+    memory = np.zeros(nbytes // 8)
+    times = best(
+        {
+            "read": lambda: read(memory),
+            "NumPy": lambda: numpy_pass(X, y, theta),
+            "gradient": lambda: sparse.glm_gradient(X, y, theta, LOGISTIC, **common),
+            "clipped": lambda: sparse.glm_gradient(X, y, theta, LOGISTIC, clip=0.5, **common),
+        },
+        seconds,
+    )
+    return {
+        "milliseconds": {name: 1e3 * elapsed for name, elapsed in times.items()},
+        "GB/s": {name: nbytes / times[name] / 1e9 for name in times},
+        "share of read bandwidth": times["read"] / times["gradient"],
+        "speedup over SciPy": times["NumPy"] / times["gradient"],
+        "clipped over unclipped": times["clipped"] / times["gradient"],
+    }
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    seconds, shrink = (2.0, 5) if quick else (25.0, 1)
+    load = os.getloadavg()[0]
+    full = [measure_dense(n // shrink, d, seconds) for n, d in SIZES]
+    compressed = [measure_sparse(n // shrink, d, seconds / 2) for n, d in SIZES]
+    bars = []
+
+    def bar(name: str, value: float, target: float, at_least: bool) -> None:
+        holds = value >= target if at_least else value <= target
+        bars.append({"name": name, "value": value, "target": target, "holds": bool(holds)})
+
+    for (n, d), figures in zip(SIZES, full, strict=True):
+        size = f"n={n // shrink}, d={d}"
+        bar(f"gradient, share of read bandwidth, {size}", figures["share of read bandwidth"]["float64"], 0.8, True)
+        if d == 50:
+            bar(f"gradient, speedup over NumPy, {size}", figures["speedup over NumPy"]["float64"], 2.0, True)
+        bar(f"clipped over unclipped, {size}", figures["clipped over unclipped"], 1.15, False)
+        bar(f"clipped and exact over unclipped, {size}", figures["clipped and exact over unclipped"], 1.15, False)
+        bar(f"minibatch of 10% over full pass, {size}", figures["minibatch over full pass"], 0.2, False)
+        bar(f"Hessian over BLAS syrk, {size}", figures["Hessian over syrk"], 2.0, False)
+    return {
+        "bars": bars,
+        "quick": quick,
+        "threads": numba.get_num_threads(),
+        "load average at start": load,
+        **{f"dense, n={n // shrink}, d={d}": figures for (n, d), figures in zip(SIZES, full, strict=True)},
+        **{f"CSR at 5%, n={n // shrink}, d={d}": figures for (n, d), figures in zip(SIZES, compressed, strict=True)},
+    }
+
+
+def show(figures: dict[str, Any], indent: str = "  ") -> None:
+    for name, figure in figures.items():
+        if isinstance(figure, dict):
+            print(f"{indent}{name}")
+            show(figure, indent + "  ")
+        else:
+            print(f"{indent}{name:<40}{figure:>12.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="finish in less than 45 seconds")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    arguments = parser.parse_args()
+    result = measure(arguments.quick)
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+        return
+    show({name: figures for name, figures in result.items() if name != "bars"}, "")
+    for bar in result["bars"]:
+        verdict = "holds" if bar["holds"] else "FAILS"
+        print(f"{bar['name']:<70}{bar['value']:>12.4g}  target {bar['target']:<10.4g} {verdict}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Exact amounts: how they are written, how they stay short, and how they are shown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+from dpfit.privacy import Budget, gaussian
+from dpfit.privacy.charge import Charge
+from dpfit.privacy.rounding import up
+
+SYMBOLS = {"pure": "epsilon", "zcdp": "rho", "gdp": "mu^2"}
+"""What an amount of a currency is called."""
+
+ZERO = Fraction(0)
+
+_LONGEST = 512
+_GRID = 2**256
+_MILLION = 10**6
+
+
+def text(value: Fraction) -> str:
+    """The exact amount as ``numerator/denominator``.
+
+    >>> text(Fraction("0.1"))
+    '1/10'
+    """
+    return f"{value.numerator}/{value.denominator}"
+
+
+def short(value: Fraction) -> Fraction:
+    """The amount itself, or, if its denominator has more than 512 bits, the next multiple of 2^-256 above it.
+
+    Sums of many unrelated fractions would otherwise grow with every row. Rounding up is sound, and so small that
+    10^60 rows could not show it.
+
+    >>> short(Fraction(1, 3))
+    Fraction(1, 3)
+    >>> short(Fraction(1, 3**400)) == Fraction(1, 2**256)
+    True
+    """
+    if value.denominator.bit_length() <= _LONGEST:
+        return value
+    return Fraction(math.ceil(value * _GRID), _GRID)
+
+
+def short_charge(charge: Charge) -> Charge:
+    """Both columns of a charge, kept short."""
+    return Charge(short(charge.amount), short(charge.delta))
+
+
+def shown(value: Fraction, digits: int = 6) -> str:
+    """The amount for people.
+
+    >>> shown(Fraction(1, 3))
+    '0.333333'
+    """
+    return f"{up(value):.{digits}g}"
+
+
+def shown_apart(first: Fraction, second: Fraction) -> tuple[str, str]:
+    """Two amounts for people, with more digits if they would look the same, and exact if even those do not help.
+
+    >>> shown_apart(Fraction(1, 10), Fraction("0.1000000001"))
+    ('0.1', '0.1000000001')
+    """
+    for digits in (6, 12, 17):
+        pair = shown(first, digits), shown(second, digits)
+        if pair[0] != pair[1] or first == second:
+            return shown(first, digits), shown(second, digits)
+    return text(first), text(second)
+
+
+def largest_budget(cap: Budget, currency: str, left: Charge) -> Budget | None:
+    """The largest budget, to six decimals, that fits what is left under a cap; None if there is none.
+
+    >>> largest_budget(Budget(mu=1.0), "gdp", Charge(Fraction(1, 4)))
+    Budget(mu=0.5)
+    """
+    found = _parameters(cap, currency, left)
+    if not any(found.values()):
+        return None
+    epsilon, delta, mu, rho = (found.get(name) for name in ("epsilon", "delta", "mu", "rho"))
+    return replace(cap, epsilon=epsilon, delta=delta, mu=mu, rho=rho)
+
+
+def _parameters(cap: Budget, currency: str, left: Charge) -> dict[str, float | None]:
+    if currency == "pure":
+        epsilon = _decimals(left.amount)
+        return {"epsilon": epsilon, "delta": _below(left.delta) or None} if epsilon else {}
+    if currency == "zcdp":
+        return {"rho": _decimals(left.amount) or None}
+    mu = math.isqrt(math.floor(max(left.amount, ZERO) * _MILLION**2)) / _MILLION
+    epsilon = _decimals(Fraction(gaussian.epsilon(mu, cap.delta) * (1 - 1e-9))) if cap.delta else 0.0
+    return {"epsilon": epsilon, "delta": cap.delta} if epsilon else {"mu": mu or None}
+
+
+def _decimals(value: Fraction) -> float:
+    """The amount, cut off after six decimals."""
+    return math.floor(value * _MILLION) / _MILLION
+
+
+def _below(value: Fraction) -> float:
+    """A short decimal that is at most ``value``."""
+    if value <= 0:
+        return 0.0
+    places = 6 - math.floor(math.log10(up(value)))
+    return float(Fraction(math.floor(value * 10**places), 10**places))

@@ -1,0 +1,65 @@
+"""Plain references in extended precision, record by record, for the kernels."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from dpfit.losses import links
+
+LOSSES = {
+    "logistic": (links.LOGISTIC, 0.0),
+    "squared": (links.SQUARED, 0.0),
+    "huber": (links.HUBER, 0.7),
+    "hinge": (links.HINGE, 0.0),
+    "smoothed hinge": (links.SMOOTHED_HINGE, 0.5),
+    "pinball": (links.PINBALL, 0.3),
+    "absolute": (links.ABSOLUTE, 0.0),
+}
+BINARY = {"logistic", "hinge", "smoothed hinge"}
+
+
+def length(x):
+    """The l2 norm of finite floats without overflow."""
+    x = np.asarray(x, dtype=np.longdouble)
+    return np.sqrt((x * x).sum())
+
+
+def repaired(x, label, *, row_norm=math.inf, label_lower=-math.inf, label_upper=math.inf, binary=False):
+    """The guarded record."""
+    x = np.asarray(x, dtype=np.longdouble)
+    if not (np.isfinite(x).all() and math.isfinite(label)):
+        return np.zeros_like(x), (1.0 if binary else min(max(0.0, label_lower), label_upper))
+    if length(x) > row_norm:
+        x = x * (row_norm / length(x))
+    return x, ((1.0 if label > 0 else -1.0) if binary else min(max(float(label), label_lower), label_upper))
+
+
+def glm(X, y, theta, code, parameter, *, clip=math.inf, **guards):
+    """Sums of values, gradients and curvature matrices."""
+    d = len(theta)
+    value, gradient = np.longdouble(0), np.zeros(d, np.longdouble)
+    hessian = np.zeros((d, d), np.longdouble)
+    theta = np.asarray(theta, dtype=np.longdouble)
+    for row, raw in zip(X, y, strict=True):
+        x, label = repaired(row, raw, **guards)
+        margin = float(x @ theta)
+        value += links.value(code, parameter, margin, label)
+        term = links.slope(code, parameter, margin, label) * x
+        if length(term) > clip:
+            term = term * (clip / length(term))
+        gradient += term
+        hessian += links.curvature(code, parameter, margin, label) * np.outer(x, x)
+    return float(value), gradient.astype(float), hessian.astype(float)
+
+
+def moved_at_most(before, after, grid, bound):
+    """Whether two sums of steps are within an l2 distance, in exact arithmetic."""
+    step = Fraction(2) ** grid.exponent
+    square = sum((int(a) - int(b)) ** 2 for a, b in zip(np.ravel(before), np.ravel(after), strict=True))
+    return square * step * step <= Fraction(bound) ** 2
+
+
+def close(actual, expected, relative=1e-10):
+    scale = max(1.0, float(np.max(np.abs(expected), initial=0.0)))
+    return bool(np.all(np.abs(np.asarray(actual) - np.asarray(expected)) <= relative * scale))
