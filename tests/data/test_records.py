@@ -6,7 +6,7 @@ import pytest
 from dpfit.data.files import read_table, records, scan_parquet
 from dpfit.data.records import Arrays, Blocks
 from dpfit.data.schema import Category, Number, Schema
-from dpfit.losses import Logistic
+from dpfit.losses import Logistic, Softmax
 from dpfit.noise import Grid
 
 GUARDS = {"row_norm": 1.0, "binary": True, "clip": 0.4}
@@ -171,3 +171,10 @@ def test_no_hidden_copies_and_any_layout(order, dtype):
 def test_empty_data_and_no_features():
     assert Arrays(np.zeros((0, 3)), np.zeros(0)).gradient(Logistic(), np.zeros(3))[0] == 0.0
     assert Arrays(np.zeros((5, 0)), np.ones(5)).gradient(Logistic(), np.zeros(0))[0] == pytest.approx(5 * np.log(2))
+
+
+def test_losses_without_a_pass_are_refused():
+    data = Arrays(np.zeros((2, 3)), np.zeros(2))
+    for loss in (Logistic().enveloped(0.5), Softmax(3)):
+        with pytest.raises(ValueError, match="no pass over the data"):
+            data.gradient(loss, np.zeros(3))

@@ -7,6 +7,7 @@ last bit however the records are cut.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -75,9 +76,7 @@ class Data(ABC):
         points = np.asarray(thetas, dtype=np.float64)
         values, gradients = np.zeros(len(points)), np.zeros(points.shape)
         for piece, local in self._picked(index):
-            part = dense.glm_gradients(
-                piece.rows, piece.labels, points, loss.code, loss.parameter, index=local, **guards
-            )
+            part = dense.glm_gradients(piece.rows, piece.labels, points, *_link(loss), index=local, **guards)
             values += part[0]
             gradients += part[1]
         return values, gradients
@@ -89,7 +88,7 @@ class Data(ABC):
         total = np.zeros(np.shape(theta), dtype=np.int64)
         for piece, local in self._picked(index):
             total += dense.glm_clipped_sum(
-                piece.rows, piece.labels, theta, loss.code, loss.parameter, grid=grid, index=local, **guards
+                piece.rows, piece.labels, theta, *_link(loss), grid=grid, index=local, **guards
             )
         return total
 
@@ -99,9 +98,7 @@ class Data(ABC):
         """The sum of curvature times the outer product of each row with itself."""
         total = np.zeros((self.width, self.width))
         for piece, local in self._picked(index):
-            total += dense.glm_hessian(
-                piece.rows, piece.labels, theta, loss.code, loss.parameter, index=local, **guards
-            )
+            total += dense.glm_hessian(piece.rows, piece.labels, theta, *_link(loss), index=local, **guards)
         return total
 
     def hessian_vector(
@@ -112,7 +109,7 @@ class Data(ABC):
         total = np.zeros(self.width)
         for piece, local in self._picked(index):
             total += dense.glm_hessian_vector(
-                piece.rows, piece.labels, theta, vector, loss.code, loss.parameter, index=local, **guards
+                piece.rows, piece.labels, theta, vector, *_link(loss), index=local, **guards
             )
         return total
 
@@ -137,6 +134,16 @@ class Data(ABC):
         for piece in self.pieces():
             low, high = np.searchsorted(order, [piece.start, piece.start + len(piece.labels)])
             yield piece, order[low:high] - piece.start
+
+
+def _link(loss: GLM) -> tuple[int, float]:
+    """What the kernels know a loss by."""
+    if not isinstance(loss, GLM) or math.isfinite(loss.slope_bound):
+        raise ValueError(
+            f"there is no pass over the data for {loss.kind!r} yet; use a generalized linear loss without an envelope "
+            "(Squared().huberized(width) and clip= are the ways to bound slopes and gradients)"
+        )
+    return loss.code, loss.parameter
 
 
 @dataclass(frozen=True, eq=False)
