@@ -28,6 +28,7 @@ benchmarks: .venv/dev
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/ledger.py
+	$(BIN)/python benchmarks/audit.py
 
 .venv/python:
 	$(PYTHON) -m venv .venv

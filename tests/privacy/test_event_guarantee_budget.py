@@ -280,3 +280,9 @@ def test_a_string_form_names_the_change():
     assert "replaced" in str(Guarantee(ev.Pure(1.0), Basis("t")))
     assert "added or removed" in str(Guarantee(ev.Pure(1.0), Basis("t", "add_remove")))
     assert "user" in str(Guarantee(ev.Pure(1.0), Basis("t", unit="user")))
+
+
+def test_epsilon_of_a_flat_profile_is_its_first_point():
+    """Beyond epsilon an (epsilon, delta) promise has a constant profile: the search must not stop anywhere on it."""
+    promise = Guarantee(ev.Approximate(10.0, 1e-5), Basis("test"))
+    assert promise.epsilon(1e-5) == pytest.approx(10.0, rel=1e-9)

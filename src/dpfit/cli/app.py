@@ -12,11 +12,13 @@ from rich.markup import escape
 from rich.table import Table
 
 import dpfit
+from dpfit.cli.audit import audit
 from dpfit.cli.ledger import ledger_app
 
 app = typer.Typer(help="Fit models, draw samples and answer queries under differential privacy.", no_args_is_help=True)
 
 app.add_typer(ledger_app, name="ledger")
+app.command()(audit)
 
 
 def _version(wanted: bool) -> None:

@@ -134,22 +134,16 @@ class Guarantee:
             return self.pure
         if self.delta(0.0) <= target:
             return 0.0
-        from scipy.optimize import brentq  # heavy, so imported on use
-
         high = 1e-3
         while self.delta(high) > target:
             high *= 2
             if high > 1e4:
                 return math.inf
-
-        def gap(value: float) -> float:
-            return math.log(max(self.delta(value), 1e-320) / target)
-
-        low, sign = 0.0, gap(high)
-        if sign < 0:
-            low = high = float(brentq(gap, low, high, xtol=1e-12, rtol=1e-12))
-        while self.delta(high) > target:
-            high = math.nextafter(high * (1 + 1e-11), math.inf)
+        # Halving works for flat stretches and jumps alike, and its upper end always keeps the promise.
+        low = 0.0
+        while high - low > 1e-12 * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.delta(middle) <= target else (middle, high)
         return high
 
     def compose(self, *others: Guarantee) -> Guarantee:

@@ -1,0 +1,227 @@
+"""Is the promise kept? Run on neighbours, attack, bound, compare."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpfit.audit.attacks import DEFAULT, Attack
+from dpfit.audit.currency import Currency, currency_of
+from dpfit.audit.neighbours import require_neighbours
+from dpfit.audit.outcomes import Outcomes, Raised
+from dpfit.audit.queries import adversary
+from dpfit.audit.record import BROKEN, KEPT, TOO_FEW, Audit, Finding
+from dpfit.audit.runs import CallableRuns, PlanRuns, Sampler, collect, imported
+from dpfit.audit.thresholds import HeldOut, Scores, Strategy, empirical
+from dpfit.audit.tradeoff import TradeOff
+from dpfit.catalogue import entry
+from dpfit.core import Algorithm, Interactive, Plan, Step
+from dpfit.noise import Source
+from dpfit.privacy import Budget, Guarantee
+from dpfit.privacy.check import probability
+
+RUNS = 10_000
+CONFIDENCE = 1 - 1e-6
+
+
+def audit_plan(
+    plan: Plan, data: Any, neighbour: Any, *, queries: Sequence[Any] | None = None, subject: str = "", **options: Any
+) -> Audit:
+    """Audit a planned release on a pair of neighbours; see `audit_runs` for the options.
+
+    ``queries`` drive an interactive plan; None takes the adversarial sequence of its kind.
+
+    >>> from dpfit.audit import audit_entry
+    >>> audit_entry("gaussian_mean", runs=400, random_state=1).verdict
+    'kept'
+    """
+    require_neighbours(data, neighbour, plan.basis.relation, plan.basis.unit)
+    interactive = isinstance(plan, Step) and isinstance(plan.mechanism, Interactive)
+    if queries is None:
+        queries = adversary(plan, data, neighbour) if interactive else ()
+    name = subject or (plan.mechanism.kind if isinstance(plan, Step) else plan.kind)
+    return audit_runs(PlanRuns(plan, tuple(queries)), data, neighbour, plan.guarantee, subject=name, **options)
+
+
+def audit_callable(
+    mechanism: str | Callable[[Any, Source], Any],
+    data: Any,
+    neighbour: Any,
+    guarantee: Guarantee,
+    *,
+    subject: str = "",
+    **options: Any,
+) -> Audit:
+    """Audit a function of data and a noise source, given itself or by its import path "module:function".
+
+    >>> from dpfit.privacy import Basis, event
+    >>> promise = Guarantee(event.Laplace(1.0), Basis("Laplace mechanism"))
+    >>> half = lambda data, source: data.sum() + 0.3 * source.laplace(1)
+    >>> print(audit_callable(half, np.zeros(3), np.eye(3)[0], promise, runs=2000, random_state=1).verdict)
+    broken
+    """
+    require_neighbours(data, neighbour, guarantee.basis.relation, guarantee.basis.unit)
+    function = imported(mechanism) if isinstance(mechanism, str) else mechanism
+    if not callable(function):
+        raise TypeError(f"a mechanism is a function of data and a noise source, got {type(function).__name__}")
+    name = subject or (mechanism if isinstance(mechanism, str) else getattr(function, "__name__", "mechanism"))
+    return audit_runs(CallableRuns(function), data, neighbour, guarantee, subject=name, **options)
+
+
+def audit_entry(
+    name: str, *, mu: float | None = None, epsilon: float | None = None, relation: str = "replace", **options: Any
+) -> Audit:
+    """Audit an entry of the catalogue on its own example at an audit budget: epsilon = 1 if it is pure, else mu = 1."""
+    row = entry(name)
+    return audit_algorithm(row.load(), row.guarantees, mu=mu, epsilon=epsilon, relation=relation, **options)
+
+
+def audit_algorithm(
+    algorithm: Algorithm,
+    guarantees: Sequence[str] = ("pure", "gdp"),
+    *,
+    mu: float | None = None,
+    epsilon: float | None = None,
+    relation: str = "replace",
+    **options: Any,
+) -> Audit:
+    """Audit an algorithm on its own example; ``guarantees`` are the kinds of promise that it can make."""
+    problem, data, neighbour = algorithm.example(relation)
+    plan = algorithm.plan(problem, _audit_budget(algorithm.name, guarantees, mu, epsilon, relation))
+    return audit_plan(plan, data, neighbour, subject=options.pop("subject", algorithm.name), **options)
+
+
+def audit_runs(
+    sampler: Sampler,
+    data: Any,
+    neighbour: Any,
+    guarantee: Guarantee,
+    *,
+    subject: str = "mechanism",
+    runs: int = RUNS,
+    currency: str | Currency | None = None,
+    delta: float = 0.0,
+    confidence: float = CONFIDENCE,
+    attacks: Sequence[Attack] = DEFAULT,
+    strategy: Strategy | None = None,
+    n_jobs: int = 1,
+    random_state: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Audit:
+    """Run on both datasets, attack, and compare with the promise.
+
+    Guarantee: if the promise is true, the verdict is "broken", or ``lower`` exceeds the true value, with probability at
+    most ``1 - confidence``, over all attacks together (each gets an equal share).
+    """
+    money = currency_of(guarantee, currency, delta)
+    if not 0.5 <= probability("confidence", confidence) < 1:
+        raise ValueError(f"confidence must lie between 0.5 and 1, got {confidence!r}")
+    if not attacks:
+        raise ValueError("an audit needs at least one attack")
+    rule, promise = strategy or HeldOut(), TradeOff(guarantee)
+    start = time.perf_counter()
+    first, second = collect(sampler, data, neighbour, runs, n_jobs=n_jobs, random_state=random_state, progress=progress)
+    _require_outputs(first, second)
+    share = (1 - confidence) / len(attacks)
+    found = [_attack(attack, first, second, rule, share, money, promise) for attack in attacks]
+    best, scores = max(found, key=lambda pair: (pair[0].broken, pair[0].lower))
+    needed = _needed(promise, share, attacks, rule)
+    return Audit(
+        subject=subject,
+        promise=guarantee,
+        currency=money,
+        promised=money.promised(guarantee),
+        lower=max(finding.lower for finding, _ in found),
+        confidence=confidence,
+        attack=best.attack,
+        runs=runs,
+        verdict=BROKEN if best.broken else KEPT if runs >= needed else TOO_FEW,
+        findings=tuple(finding for finding, _ in found),
+        needed=needed,
+        seconds=time.perf_counter() - start,
+        curve=_curve(scores),
+    )
+
+
+def _attack(
+    attack: Attack,
+    first: Outcomes,
+    second: Outcomes,
+    strategy: Strategy,
+    failure: float,
+    currency: Currency,
+    promise: TradeOff,
+) -> tuple[Finding, Scores | None]:
+    start = time.perf_counter()
+    scores = attack.scores(first, second)
+    if scores is None or min(len(scores.first), len(scores.second)) < 2:
+        return Finding(attack.name, 0.0, False, note="does not apply to these outputs"), None
+    measured = strategy.measure(scores, failure, currency)
+    bounds = currency.lower(measured.alpha_upper, measured.beta_upper)
+    gaps = promise.miss(measured.alpha_upper) - measured.beta_upper
+    broken = bool(promise.contradicted(measured.alpha_upper, measured.beta_upper))
+    at = int(np.argmax(gaps if broken else bounds))
+    finding = Finding(
+        attack.name,
+        float(np.max(bounds)),
+        broken,
+        threshold=float(measured.thresholds[at]),
+        alpha=float(measured.alpha[at]),
+        beta=float(measured.beta[at]),
+        alpha_upper=float(measured.alpha_upper[at]),
+        beta_upper=float(measured.beta_upper[at]),
+        seconds=time.perf_counter() - start,
+        note=_difference(first, second) if attack.name == "shape or exception" and broken else "",
+    )
+    return finding, scores
+
+
+def _needed(promise: TradeOff, failure: float, attacks: Sequence[Attack], strategy: Strategy) -> int:
+    """Runs a side, of which learning and choosing a threshold leave enough to evaluate."""
+    share = strategy.kept * max(1 - attack.learns for attack in attacks)
+    return math.ceil(promise.runs_needed(failure) / share)
+
+
+def _require_outputs(first: Outcomes, second: Outcomes) -> None:
+    """A mechanism that always fails in one way was not audited: that is the caller's mistake, not a leak."""
+    kinds = set(first.structures) | set(second.structures)
+    if len(kinds) == 1 and isinstance(first.values[0], Raised):
+        error = first.values[0]
+        raise ValueError(f"every run raised {error.error}: {error.message}")
+
+
+def _difference(first: Outcomes, second: Outcomes) -> str:
+    """Which shapes or exceptions tell the datasets apart, the most telling first."""
+    counts = Counter(first.structures), Counter(second.structures)
+    shares = {kind: (counts[0][kind] / len(first), counts[1][kind] / len(second)) for kind in counts[0] | counts[1]}
+    telling = sorted(shares.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:2]
+    return "; ".join(f"{kind} in {one:.1%} of the first runs, {two:.1%} of the second" for kind, (one, two) in telling)
+
+
+def _curve(scores: Scores | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if scores is None:
+        return (), ()
+    alarms, misses = empirical(scores)
+    return tuple(alarms.tolist()), tuple(misses.tolist())
+
+
+def _audit_budget(
+    name: str, guarantees: Sequence[str], mu: float | None, epsilon: float | None, relation: str
+) -> Budget:
+    """A budget at which an audit can see something: of order one, whatever the budget of the release is."""
+    if mu is not None and epsilon is not None:
+        raise ValueError("give mu or epsilon, not both")
+    if mu is not None:
+        if "gdp" not in guarantees:
+            raise ValueError(f"{name} makes no Gaussian-DP promise; give epsilon")
+        return Budget(mu=mu, relation=relation)
+    if "pure" in guarantees:
+        return Budget(epsilon=1.0 if epsilon is None else epsilon, relation=relation)
+    if epsilon is not None:
+        raise ValueError(f"{name} makes no pure promise, so an attack on epsilon would need a delta; give mu")
+    return Budget(mu=1.0, relation=relation)

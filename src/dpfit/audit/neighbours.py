@@ -1,0 +1,154 @@
+"""Adversarial pairs of neighbours, and a small search for the worst one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.audit.attacks import Projection, Transcript
+from dpfit.audit.outcomes import Outcomes
+from dpfit.audit.runs import Sampler
+from dpfit.audit.thresholds import Scores, empirical
+from dpfit.noise import Source
+from dpfit.privacy.check import count, one_of
+
+Rows = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring datasets and what is nasty about them."""
+
+    name: str
+    data: Any
+    neighbour: Any
+
+
+def require_neighbours(data: Any, neighbour: Any, relation: str, unit: str = "record") -> None:
+    """Refuse pairs that the promise says nothing about; users' data are checked for their number only.
+
+    >>> require_neighbours(np.zeros(3), np.zeros(2), "replace")
+    Traceback (most recent call last):
+        ...
+    ValueError: not neighbours: under replace-one both datasets have the same number of records, got 3 and 2
+    """
+    one_of("relation", relation, ("replace", "add_remove"))
+    if not hasattr(data, "__len__") or not hasattr(neighbour, "__len__"):
+        return
+    sizes = len(data), len(neighbour)
+    what = f"{unit}s"
+    if relation == "replace" and sizes[0] != sizes[1]:
+        raise ValueError(
+            f"not neighbours: under replace-one both datasets have the same number of {what}, "
+            f"got {sizes[0]} and {sizes[1]}"
+        )
+    if relation == "add_remove" and abs(sizes[0] - sizes[1]) != 1:
+        raise ValueError(
+            f"not neighbours: under add/remove the numbers of {what} differ by one, got {sizes[0]} and {sizes[1]}"
+        )
+    if relation == "replace":
+        changed = sum(not np.array_equal(a, b, equal_nan=_numeric(a)) for a, b in zip(data, neighbour, strict=True))
+        if changed != 1:
+            raise ValueError(f"not neighbours: exactly one of the {what} must differ, {changed} do")
+
+
+def _numeric(value: Any) -> bool:
+    return bool(np.issubdtype(np.asarray(value).dtype, np.number))
+
+
+def record_pairs(
+    n: int, dimension: int, lower: float, upper: float, relation: str, source: Source | None = None
+) -> Iterator[Pair]:
+    """Pairs of n records whose entries are declared to lie in [lower, upper]; some records break that on purpose.
+
+    >>> [pair.name for pair in record_pairs(3, 1, 0.0, 1.0, "replace")][:3]
+    ['one extreme record', 'opposite records', 'a duplicated row']
+    """
+    count("n", n, least=2)
+    one_of("relation", relation, ("replace", "add_remove"))
+    middle, width = lower / 2 + upper / 2, upper - lower
+    low, high = np.full(dimension, lower), np.full(dimension, upper)
+    tails = _heavy_tails(n - 1, dimension, middle, width, source or Source())
+    flat = np.full((n - 1, dimension), lower)
+    cases: list[tuple[str, Rows, Rows, Rows]] = [
+        ("one extreme record", flat, high, low),
+        ("opposite records", np.full((n - 1, dimension), middle), high, low),
+        ("a duplicated row", np.tile(high, (n - 1, 1)), high, low),
+        ("a record far out of range", flat, np.full(dimension, upper + 1e6 * width), low),
+        ("a record that is not a number", flat, np.full(dimension, np.nan), high),
+        ("an infinite record", flat, np.full(dimension, np.inf), low),
+        ("heavy tails", tails, high, low),
+        ("all the mass in one record", np.full((n - 1, dimension), np.clip(0.0, lower, upper)), high, low),
+    ]
+    for name, others, record, replaced in cases:
+        yield _pair(name, others, record, replaced, relation)
+
+
+def user_pairs(users: int, rows: int, dimension: int, lower: float, upper: float, relation: str) -> Iterator[Pair]:
+    """Pairs at user level, arrays of shape (users, rows, dimension): one user's rows all change at once."""
+    count("users", users, least=2)
+    one_of("relation", relation, ("replace", "add_remove"))
+    middle = lower / 2 + upper / 2
+    low, high = np.full((rows, dimension), lower), np.full((rows, dimension), upper)
+    yield _pair("a user with all the mass", np.full((users - 1, rows, dimension), lower), high, low, relation)
+    yield _pair("opposite users", np.full((users - 1, rows, dimension), middle), high, low, relation)
+    one_row = low.copy()
+    one_row[0] = upper
+    yield _pair("a user with one extreme row", np.full((users - 1, rows, dimension), lower), one_row, low, relation)
+
+
+def _pair(name: str, others: Rows, record: Rows, replaced: Rows, relation: str) -> Pair:
+    data = np.concatenate([others, record[None]])
+    neighbour = others if relation == "add_remove" else np.concatenate([others, replaced[None]])
+    return Pair(name, data, neighbour)
+
+
+def _heavy_tails(n: int, dimension: int, middle: float, width: float, source: Source) -> Rows:
+    """Cauchy records around the middle of the range, most of them in it."""
+    return np.asarray(middle + width / 4 * np.tan(np.pi * (source.uniform((n, dimension)) - 0.5)))
+
+
+def random_pairs(n: int, dimension: int, lower: float, upper: float, relation: str, source: Source) -> Iterator[Pair]:
+    """Endless random pairs with entries at both ends of the range and anywhere in it."""
+    levels = np.array([lower, upper, lower / 2 + upper / 2])
+    while True:
+        picks = source.integers(4, (n + 1, dimension))
+        anywhere = lower + (upper - lower) * source.uniform((n + 1, dimension))
+        rows = np.where(picks < 3, levels[np.minimum(picks, 2)], anywhere)
+        if not np.array_equal(rows[-1], rows[-2]):
+            yield _pair("found by search", rows[:-2], rows[-2], rows[-1], relation)
+
+
+def worst_pair(
+    sampler: Sampler,
+    pairs: Iterable[Pair],
+    *,
+    runs: int = 200,
+    random_state: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Pair:
+    """The pair that a few runs tell apart best. Audit it with runs of its own: the choice has used these up."""
+    candidates = list(pairs)
+    if not candidates:
+        raise ValueError("no pairs to choose from")
+    sources = (
+        [None] * (2 * len(candidates)) if random_state is None else Source(random_state).spawn(2 * len(candidates))
+    )
+    advantages = []
+    for index, pair in enumerate(candidates):
+        one = Outcomes(sampler(pair.data, runs, sources[2 * index]))
+        two = Outcomes(sampler(pair.neighbour, runs, sources[2 * index + 1]))
+        found = [attack.scores(one, two) for attack in (Projection(fraction=0.3), Transcript())]
+        advantages.append(max((_advantage(scores) for scores in found if scores is not None), default=0.0))
+        if progress is not None:
+            progress((index + 1) / len(candidates))
+    return candidates[int(np.argmax(advantages))]
+
+
+def _advantage(scores: Scores) -> float:
+    alarms, misses = empirical(scores)
+    return float(np.max(1 - alarms - misses))

@@ -1,0 +1,131 @@
+"""``dpfit audit``: is the promise kept?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from dpfit.audit import Audit, audit_algorithm, audit_callable, audit_entry
+from dpfit.audit.figure import draw
+from dpfit.audit.runs import imported
+from dpfit.catalogue import ENTRIES
+from dpfit.privacy import Basis, Guarantee
+from dpfit.privacy.event import Gaussian, Pure
+
+
+def audit(
+    name: Annotated[
+        str | None, typer.Argument(help="An algorithm of the catalogue, or 'module:function' for your own mechanism.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Audit every algorithm of the catalogue.")] = False,
+    mu: Annotated[float | None, typer.Option(help="Audit at this Gaussian-DP budget (default 1).")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Audit at this pure budget (default 1).")] = None,
+    runs: Annotated[int, typer.Option(help="Runs on each of the two datasets.")] = 10_000,
+    relation: Annotated[str, typer.Option(help="'replace' or 'add_remove'.")] = "replace",
+    data: Annotated[Path | None, typer.Option(help="For your own mechanism: a .npy file of records.")] = None,
+    neighbour: Annotated[Path | None, typer.Option(help="The same with one record changed.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write the trade-off curves to this file.")] = None,
+) -> None:
+    """Attack an algorithm on neighbouring datasets; exit status 1 if a promise is broken, 2 if nothing can be said."""
+    errors = Console(stderr=True)
+    options = {"runs": runs, "n_jobs": jobs}
+    try:
+        if every == (name is not None):
+            raise ValueError("give the name of an algorithm, or --all")
+        audits = []
+        for subject in [row.name for row in ENTRIES] if every else [str(name)]:
+            with _progress(errors, subject) as report:
+                audits.append(_audited(subject, mu, epsilon, relation, data, neighbour, every, options, report))
+        if plot is not None:
+            draw(audits, plot)
+    except (ValueError, TypeError, OSError) as error:
+        errors.print(f"[red]error[/red]: {escape(str(error))}")
+        raise typer.Exit(2) from None
+    if as_json:
+        typer.echo(json.dumps([found.to_json() for found in audits], indent=2))
+    else:
+        _show(audits, Console())
+    if any(found.broken for found in audits):
+        raise typer.Exit(1)
+    if not all(found.kept for found in audits):
+        raise typer.Exit(2)
+
+
+def _audited(
+    subject: str,
+    mu: float | None,
+    epsilon: float | None,
+    relation: str,
+    data: Path | None,
+    neighbour: Path | None,
+    every: bool,
+    options: dict[str, Any],
+    report: Callable[[float], None],
+) -> Audit:
+    if ":" not in subject:
+        if every:
+            # One budget does not fit all: each entry is asked for the kind of promise that it makes.
+            mu, epsilon = _possible(subject, mu, epsilon)
+        return audit_entry(subject, mu=mu, epsilon=epsilon, relation=relation, progress=report, **options)
+    target = imported(subject)
+    if hasattr(target, "plan") and hasattr(target, "example"):
+        return audit_algorithm(target, mu=mu, epsilon=epsilon, relation=relation, progress=report, **options)
+    if data is None or neighbour is None:
+        raise ValueError("your own mechanism needs --data FILE.npy and --neighbour FILE.npy")
+    if (mu is None) == (epsilon is None):
+        raise ValueError("say what your mechanism promises: --mu or --epsilon")
+    basis = Basis("promised on the command line", relation)
+    promise = Guarantee(Gaussian(1 / mu) if mu is not None else Pure(float(epsilon or 0.0)), basis)
+    first, second = (np.load(file, allow_pickle=False) for file in (data, neighbour))
+    return audit_callable(target, first, second, promise, subject=subject, progress=report, **options)
+
+
+def _possible(name: str, mu: float | None, epsilon: float | None) -> tuple[float | None, float | None]:
+    kinds = next(row.guarantees for row in ENTRIES if row.name == name)
+    return (mu if "gdp" in kinds and not (epsilon and "pure" in kinds) else None), (
+        epsilon if "pure" in kinds else None
+    )
+
+
+@contextmanager
+def _progress(console: Console, subject: str) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error, on terminals only."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(escape(subject), total=1.0)
+        yield lambda share: bar.update(task, completed=share)
+
+
+def _show(audits: list[Audit], console: Console) -> None:
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("attack", no_wrap=True)
+    for column in ("lower bound", "false alarms <=", "misses <=", "seconds", "note"):
+        table.add_column(column)
+    for found in audits:
+        console.print(escape(str(found)), style="red" if found.broken else "", highlight=False, soft_wrap=True)
+    if len(audits) > 1:
+        return
+    for finding in audits[0].findings:
+        rates = ["-" if rate is None else f"{rate:.4f}" for rate in (finding.alpha_upper, finding.beta_upper)]
+        table.add_row(
+            finding.attack,
+            f"{finding.lower:.4f}",
+            *rates,
+            f"{finding.seconds:.2f}",
+            escape(finding.note),
+            end_section=False,
+        )
+    console.print(table)

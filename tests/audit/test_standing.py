@@ -1,0 +1,29 @@
+"""The standing audit: every algorithm of the catalogue, both relations, on its own example at its audit budget.
+
+Each audit has a false-alarm rate of at most 1e-6 divided by the number of audits, so all together raise a false alarm
+with probability below 1e-6. New entries are picked up by themselves.
+"""
+
+import pytest
+
+from dpfit.audit import audit_entry
+from dpfit.catalogue import ENTRIES
+
+RELATIONS = ("replace", "add_remove")
+CONFIDENCE = 1 - 1e-6 / (len(ENTRIES) * len(RELATIONS))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("name", [row.name for row in ENTRIES])
+def test_the_promise_is_kept(name, relation):
+    audit = audit_entry(name, relation=relation, runs=1000, confidence=CONFIDENCE, random_state=11)
+    assert audit.verdict == "kept", str(audit)
+    assert audit.lower <= audit.promised
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("name", [row.name for row in ENTRIES])
+def test_the_promise_is_kept_on_more_runs_with_fresh_noise(name, relation):
+    audit = audit_entry(name, relation=relation, runs=20_000, confidence=CONFIDENCE, n_jobs=2)
+    assert audit.verdict == "kept", str(audit)
