@@ -132,7 +132,10 @@ class MeanAlgorithm:
         require_records(self.name, budget)
         if not isinstance(problem.workload, BoundedMean):
             raise ValueError(f"{self.name} answers a BoundedMean workload, not {problem.workload.kind!r}")
-        return mean_step(self.noise, calibrated(self.name, self.noise, budget), problem.workload, problem.n, budget)
+        template = (Gaussian if self.noise == "gaussian" else Laplace)(1.0)
+        multiplier = calibrated(self.name, template, budget).to_json()["noise_multiplier"]
+        mechanism = NoisyMean(self.noise, multiplier, problem.workload, problem.n, budget.relation)
+        return Step(mechanism, mean_basis(self.noise, budget))
 
     def example(self, relation: str) -> tuple[Answer, Any, Any]:
         """Five zeros, one of which becomes a one or leaves."""
@@ -143,21 +146,14 @@ class MeanAlgorithm:
         return problem, zeros, np.vstack([zeros[:-1], [[1.0]]])
 
 
-def calibrated(name: str, noise: str, budget: Budget) -> float:
-    """The noise multiplier for a budget."""
+def calibrated(name: str, template: Event, budget: Budget) -> Event:
+    """The template with the smallest noise for a budget."""
     try:
-        event = calibrate((Gaussian if noise == "gaussian" else Laplace)(1.0), budget)
+        return calibrate(template, budget)
     except NotReachable:
         raise NotReachable(
             f"{name} cannot promise pure epsilon; give a delta (far below 1 / n), mu or rho, or use Laplace noise"
         ) from None
-    return float(event.to_json()["noise_multiplier"])
-
-
-def mean_step(noise: str, multiplier: float, query: BoundedMean, n: int, budget: Budget) -> Step:
-    """The mean as a plan, with its basis."""
-    mechanism = NoisyMean(noise, multiplier, query, n, budget.relation)
-    return Step(mechanism, mean_basis(noise, budget))
 
 
 def mean_basis(noise: str, budget: Budget) -> Basis:

@@ -20,7 +20,7 @@ from dpfit.mechanisms.mean import BoundedMean, NoisyMean, calibrated, mean_basis
 from dpfit.noise import INTEGERS, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count, one_of
-from dpfit.privacy.event import Event, Gaussian
+from dpfit.privacy.event import Composed, Event, Gaussian
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,11 @@ class RangedMeanAlgorithm:
             raise ValueError("ranged_mean answers a BoundedMean workload of dimension 1")
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
-        whole = calibrated(self.name, "gaussian", budget)
-        first = PrivateRange(whole / math.sqrt(share), query.lower, query.upper, bins, budget.relation)
-        second = RangedMean("gaussian", whole / math.sqrt(1 - share), query, problem.n, budget.relation)
+        template = Composed((Gaussian(1 / math.sqrt(share)), Gaussian(1 / math.sqrt(1 - share))))
+        stages = calibrated(self.name, template, budget).to_json()["events"]
+        multipliers = [stage["noise_multiplier"] for stage in stages]
+        first = PrivateRange(multipliers[0], query.lower, query.upper, bins, budget.relation)
+        second = RangedMean("gaussian", multipliers[1], query, problem.n, budget.relation)
         counted = Assumption("each record counts in one histogram bin", "enforced")
         why = Basis("Gaussian mechanism [Gan22, Fact 15]", budget.relation, budget.unit, (counted,), "exact")
         return Chain((Step(first, why), Step(second, mean_basis("gaussian", budget))))
