@@ -44,8 +44,8 @@ class TestWrongSensitivity:
         plan = algorithm.plan(problem, Budget(**BUDGET))
         unit = algorithm.plan(Answer(n=100, workload=BoundedMean(0.0, 1.0)), Budget(**BUDGET))
         assert plan.risk.expected == pytest.approx(unit.risk.expected * (upper - lower))
-        values = {float(plan.run(np.full(100, lower)).value[0]) for _ in range(20)}
-        assert len(values) == 20
+        values = {float(plan.run(np.full(100, lower), random_state=seed).value[0]) for seed in range(20)}
+        assert len(values) > 15  # on a grid some may coincide
 
 
 class TestDataDependentNormaliser:
