@@ -114,6 +114,12 @@ def test_a_changed_row_is_found(ledger, statement):
 
 
 ALIEN = Promise(events.Pure(0.2), unit="user").guarantee.to_json()
+
+
+def latest(rows):
+    return max(row["time"] for row in rows if row["time"] is not None)
+
+
 FORGERIES = {
     "a lower price": (lambda rows: edit(rows[3], price={"amount": "1/10", "delta": "0/1"}), "below what"),
     "a negative price": (
@@ -129,7 +135,10 @@ FORGERIES = {
     "a row left out": (lambda rows: rows[:3] + rows[4:], "chain breaks"),
     "a time before": (lambda rows: rows[5].update(time="2001-01-01T00:00:00Z"), "its time"),
     "a release of nothing": (lambda rows: rows[2].update(reservation=None), "not open"),
-    "a second registration": (lambda rows: rows.append(rows[0] | {"id": 8, "dataset": "e"}), None),
+    "a second registration": (
+        lambda rows: rows.append(rows[0] | {"id": 8, "dataset": "e", "time": latest(rows)}),
+        None,
+    ),
 }
 
 
