@@ -18,12 +18,13 @@ import numpy as np
 from scipy.linalg import blas
 from scipy.sparse import random_array
 
-from dpfit.kernels import dense, sparse
-from dpfit.losses.links import LOGISTIC, SQUARED
+from dpfit.kernels import passes
+from dpfit.losses import Logistic, Squared
 from dpfit.noise import Grid
 
 SIZES = ((1_000_000, 50), (100_000, 500))
 DENSITY = 0.05
+LOGISTIC, SQUARED = Logistic(), Squared()
 
 
 @numba.njit(parallel=True, fastmath=True)
@@ -78,22 +79,22 @@ def measure_dense(n: int, d: int, seconds: float) -> dict[str, Any]:
             "read, float32": lambda: read(single.reshape(-1)),
             "NumPy": lambda: numpy_pass(X, y, theta),
             "NumPy, float32": lambda: numpy_pass(single, y32, theta32),
-            "gradient": lambda: dense.glm_gradient(X, y, theta, LOGISTIC, **common),
-            "gradient of the squared loss": lambda: dense.glm_gradient(X, y, theta, SQUARED, values=False),
-            "gradient and value": lambda: dense.glm_gradient(X, y, theta, LOGISTIC, binary=True),
-            "gradient, float32": lambda: dense.glm_gradient(single, y, theta, LOGISTIC, **common),
-            "gradient, Fortran order": lambda: dense.glm_gradient(fortran, y, theta, LOGISTIC, **common),
-            "clipped": lambda: dense.glm_gradient(X, y, theta, LOGISTIC, **common, **clip),
-            "clipped, exact": lambda: dense.glm_clipped_sum(X, y, theta, LOGISTIC, binary=True, grid=grid, **clip),
-            "minibatch of 10%": lambda: dense.glm_gradient(X, y, theta, LOGISTIC, index=picks, **common),
-            "Hessian times vector": lambda: dense.glm_hessian_vector(X, y, theta, theta, LOGISTIC, binary=True),
+            "gradient": lambda: passes.gradient(X, y, theta, LOGISTIC, **common),
+            "gradient of the squared loss": lambda: passes.gradient(X, y, theta, SQUARED, values=False),
+            "gradient and value": lambda: passes.gradient(X, y, theta, LOGISTIC, binary=True),
+            "gradient, float32": lambda: passes.gradient(single, y, theta, LOGISTIC, **common),
+            "gradient, Fortran order": lambda: passes.gradient(fortran, y, theta, LOGISTIC, **common),
+            "clipped": lambda: passes.gradient(X, y, theta, LOGISTIC, **common, **clip),
+            "clipped, exact": lambda: passes.clipped_sum(X, y, theta, LOGISTIC, binary=True, grid=grid, **clip),
+            "minibatch of 10%": lambda: passes.gradient(X, y, theta, LOGISTIC, index=picks, **common),
+            "Hessian times vector": lambda: passes.hessian_vector(X, y, theta, theta, LOGISTIC, binary=True),
         },
         seconds,
     )
     times |= best(
         {
             "syrk": lambda: blas.dsyrk(1.0, X.T),
-            "Hessian": lambda: dense.glm_hessian(X, y, theta, LOGISTIC, binary=True),
+            "Hessian": lambda: passes.hessian(X, y, theta, LOGISTIC, binary=True),
         },
         seconds / 4,
     )
@@ -132,8 +133,8 @@ def measure_sparse(n: int, d: int, seconds: float) -> dict[str, Any]:
         {
             "read": lambda: read(memory),
             "NumPy": lambda: numpy_pass(X, y, theta),
-            "gradient": lambda: sparse.glm_gradient(X, y, theta, LOGISTIC, **common),
-            "clipped": lambda: sparse.glm_gradient(X, y, theta, LOGISTIC, clip=0.5, **common),
+            "gradient": lambda: passes.gradient(X, y, theta, LOGISTIC, **common),
+            "clipped": lambda: passes.gradient(X, y, theta, LOGISTIC, clip=0.5, **common),
         },
         seconds,
     )
@@ -169,7 +170,7 @@ def measure(quick: bool) -> dict[str, Any]:
     return {
         "bars": bars,
         "quick": quick,
-        "threads": numba.get_num_threads(),
+        "threads": numba.config.NUMBA_NUM_THREADS,
         "load average at start": load,
         **{f"dense, n={n // shrink}, d={d}": figures for (n, d), figures in zip(SIZES, full, strict=True)},
         **{f"CSR at 5%, n={n // shrink}, d={d}": figures for (n, d), figures in zip(SIZES, compressed, strict=True)},

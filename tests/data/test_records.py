@@ -2,11 +2,29 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from dpfit.data.files import read_table, records, scan_parquet
-from dpfit.data.records import Arrays, Blocks
+from dpfit.data.records import Arrays, Blocks, records_of
+from dpfit.data.sampling import Records
 from dpfit.data.schema import Category, Number, Schema
-from dpfit.losses import Logistic, Softmax
+from dpfit.losses import (
+    GLM,
+    Absolute,
+    CustomLoss,
+    Distance,
+    Hinge,
+    Huber,
+    HuberDistance,
+    JaxLoss,
+    LinearLoss,
+    Logistic,
+    Pinball,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+    SquaredDistance,
+)
 from dpfit.noise import Grid
 
 GUARDS = {"row_norm": 1.0, "binary": True, "clip": 0.4}
@@ -173,8 +191,177 @@ def test_empty_data_and_no_features():
     assert Arrays(np.zeros((5, 0)), np.ones(5)).gradient(Logistic(), np.zeros(0))[0] == pytest.approx(5 * np.log(2))
 
 
+def cubic():
+    """A loss of the caller that has a closed form next to a generalized linear one."""
+    return CustomLoss(
+        value_function=lambda theta, rows, labels: Logistic().value((rows * theta).sum(axis=1), labels),
+        gradient_function=lambda theta, rows, labels: (
+            Logistic().slope((rows * theta).sum(axis=1), labels)[:, None] * rows
+        ),
+        lipschitz_bound=1.0,
+    )
+
+
+LOSSES = [
+    Logistic(), Squared(), Huber(0.7), Hinge(), SmoothedHinge(0.5), Pinball(0.3), Absolute(), Logistic().enveloped(0.4),
+    Squared().enveloped(0.8), Distance(), SquaredDistance(), HuberDistance(0.8), LinearLoss(), Softmax(3), cubic(),
+]  # fmt: skip
+
+
+def kinds(X, y):
+    """The same records in every container."""
+    cuts = slice(0, 90), slice(90, None)
+    return {
+        "array": Arrays(X, y),
+        "Fortran order": Arrays(np.asfortranarray(X), y),
+        "CSR": Arrays(csr_array(X), y),
+        "blocks": in_blocks(X, y, 37),
+        "blocks of CSR": Blocks(len(y), X.shape[1], lambda: iter([(csr_array(X[s]), y[s]) for s in cuts])),
+        "frame": records_of({f"x{j}": X[:, j] for j in range(X.shape[1])}, y),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
+def test_every_loss_has_a_pass_over_every_kind_of_data(loss):
+    X, y, _ = sample(211, 5)
+    X[np.abs(X) < 0.4] = 0.0
+    X[3, 1], X[8, 0], y[9] = np.nan, np.inf, np.nan
+    theta = np.random.default_rng(1).normal(size=5 * loss.outputs)
+    guards = {"row_norm": 1.5, "clip": 0.6} | ({"binary": True} if getattr(loss, "binary_labels", True) else {})
+    index = np.arange(0, 211, 3)
+    expected, *others = kinds(X, y).values()
+    value, gradient = expected.gradient(loss, theta, index=index, **guards)
+    steps = expected.clipped_sum(loss, theta, grid=GRID, index=index, **guards)
+    assert np.abs(GRID.values(steps) - gradient).max() <= len(index) * GRID.step
+    unvalued = expected.gradient(loss, theta, index=index, values=False, **guards)
+    assert np.isnan(unvalued[0])
+    assert np.array_equal(unvalued[1], gradient)
+    several = expected.gradients(loss, np.stack([theta, -theta]), index=index, **guards)
+    assert (several[0][0], several[1][0]) == (pytest.approx(value), pytest.approx(gradient))
+    for data in others:
+        found = data.gradient(loss, theta, index=index, **guards)
+        assert found[0] == pytest.approx(value, rel=1e-10)
+        np.testing.assert_allclose(found[1], gradient, rtol=0, atol=1e-10)
+        # Where the order of a sum within a row differs, a tie may be rounded either way.
+        assert np.abs(data.clipped_sum(loss, theta, grid=GRID, index=index, **guards) - steps).max() <= 2
+
+
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if isinstance(loss, GLM)], ids=lambda loss: str(loss))
+def test_hessians_agree_on_every_kind_of_data(loss):
+    X, y, theta = sample(211, 5)[0], sample(211, 5)[1], np.linspace(-1, 1, 5)
+    expected, *others = kinds(X, y).values()
+    matrix = expected.hessian(loss, theta, row_norm=1.0)
+    for data in others:
+        np.testing.assert_allclose(data.hessian(loss, theta, row_norm=1.0), matrix, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(data.hessian_vector(loss, theta, theta, row_norm=1.0), matrix @ theta, atol=1e-10)
+        np.testing.assert_allclose(data.gram()[0], X.T @ X, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(data.gram()[1], X.T @ y, rtol=0, atol=1e-10)
+
+
+def test_a_loss_of_the_caller_agrees_with_the_compiled_one():
+    X, y, theta = sample(5000, 6)
+    for guards in ({"binary": True}, GUARDS):
+        expected, found = (Arrays(X, y).gradient(loss, theta, **guards) for loss in (Logistic(), cubic()))
+        assert found[0] == pytest.approx(expected[0], rel=1e-10)
+        np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-10)
+
+
+def test_a_jax_loss_agrees_with_the_compiled_one():
+    jax = pytest.importorskip("jax")
+    X, y, theta = sample(5000, 6)
+    loss = JaxLoss(
+        function=lambda theta, example: jax.nn.softplus(-example[1] * (example[0] @ theta)), lipschitz_bound=1.0
+    )
+    for data in (Arrays(X, y), in_blocks(X, y, 999), Arrays(csr_array(X), y)):
+        for index in (None, np.arange(0, 5000, 7)):
+            expected = data.gradient(Logistic(), theta, index=index, **GUARDS)
+            found = data.gradient(loss, theta, index=index, **GUARDS)
+            assert found[0] == pytest.approx(expected[0], rel=1e-10)
+            np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-10)
+            steps = data.clipped_sum(loss, theta, grid=GRID, index=index, **GUARDS)
+            assert np.abs(steps - data.clipped_sum(Logistic(), theta, grid=GRID, index=index, **GUARDS)).max() <= 2
+
+
+def test_one_record_of_a_custom_loss_is_bounded_whatever_it_returns():
+    wild = CustomLoss(
+        value_function=lambda theta, rows, labels: np.full(len(rows), np.nan),
+        gradient_function=lambda theta, rows, labels: np.array([[np.nan, 1.0], [1e300, 1e300], [3.0, 4.0]])[
+            : len(rows)
+        ],
+        lipschitz_bound=1.0,
+    )
+    data = Arrays(np.zeros((3, 2)), np.zeros(3))
+    steps = data.clipped_sum(wild, [0.0, 0.0], grid=GRID, clip=1.0)
+    assert GRID.values(steps) == pytest.approx([0.5**0.5 + 0.6, 0.5**0.5 + 0.8], abs=1e-5)
+    assert data.gradient(wild, [0.0, 0.0])[0] == 0.0
+
+
 def test_losses_without_a_pass_are_refused():
     data = Arrays(np.zeros((2, 3)), np.zeros(2))
-    for loss in (Logistic().enveloped(0.5), Softmax(3)):
-        with pytest.raises(ValueError, match="no pass over the data"):
-            data.gradient(loss, np.zeros(3))
+    with pytest.raises(ValueError, match="no pass over the data for 'NoneType'"):
+        data.gradient(None, np.zeros(3))
+    with pytest.raises(ValueError, match="no Hessian pass for 'loss_distance'"):
+        data.hessian(Distance(), np.zeros(3))
+
+
+class TestUsers:
+    IDS = tuple(f"user {i // 3}" for i in range(301))
+
+    def blocks(self, X, y):
+        return Blocks(301, 4, lambda: ((X[i : i + 50], y[i : i + 50], self.IDS[i : i + 50]) for i in range(0, 301, 50)))
+
+    def test_ids_go_with_their_records(self):
+        X, y, _ = sample()
+        for data in (Arrays(X, y, self.IDS), self.blocks(X, y), Arrays(csr_array(X), y, self.IDS)):
+            assert data.units.n == 101
+            chosen = data.units.rows(np.array([5]))
+            some = data.rows(chosen)
+            assert len(set(some.users)) == 1
+            assert some.users.tolist() == [self.IDS[i] for i in chosen]
+            assert some.units.n == 1
+        assert Arrays(X, y).units == Records(301)
+
+    def test_as_many_as_records(self):
+        with pytest.raises(ValueError, match="2 rows and 1 user ids"):
+            Arrays(np.zeros((2, 1)), np.zeros(2), ["ann"])
+
+    def test_from_files(self, tmp_path):
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        plain = table(100) | {"who": [f"p{i % 7}" for i in range(100)]}
+        for part in range(2):
+            rows = slice(50 * part, 50 * part + 50)
+            parquet.write_table(
+                pa.table({name: column[rows] for name, column in plain.items()}), tmp_path / f"{part}.parquet"
+            )
+        whole, blocks = records(plain, SCHEMA, users="who"), scan_parquet(tmp_path, SCHEMA, users="who")
+        assert (blocks.n, blocks.units.n) == (100, 7)
+        assert blocks.rows(np.arange(100)).users.tolist() == whole.users.tolist() == plain["who"]
+        (tmp_path / "none").mkdir()
+        with pytest.raises(ValueError, match=r"no \.parquet file"):
+            scan_parquet(tmp_path / "none", SCHEMA)
+
+
+def test_public_data_go_along():
+    X, y, _ = sample()
+    side = Arrays(X[:5], y[:5])
+    for data in (Arrays(X, y, public=side), Blocks(301, 4, lambda: iter([(X, y)]), side)):
+        assert data.rows(np.array([1, 2])).public is side
+        assert data.n == 301
+    with pytest.raises(ValueError, match="as wide as"):
+        Arrays(X, y, public=Arrays(X[:, :2], y))
+
+
+@pytest.mark.parametrize("module", ["pandas", "polars", "pyarrow"])
+def test_frames_are_records(module):
+    library = pytest.importorskip(module)
+    plain = {"a": [1.0, None, 3.0], "b": [1, 2, 3], "stay": [0.5, 1.5, 2.5], "who": ["x", "y", "x"]}
+    frame = library.table(plain) if module == "pyarrow" else library.DataFrame(plain)
+    data = records_of(frame, "stay", "who")
+    np.testing.assert_array_equal(data.matrix, [[1.0, 1.0], [np.nan, 2.0], [3.0, 3.0]])
+    assert data.labels.tolist() == [0.5, 1.5, 2.5]
+    assert data.units.n == 2
+    assert records_of(frame, [0.0, 1.0, 2.0]).width == 4
+    with pytest.raises(ValueError, match="no column 'height'"):
+        records_of(frame, "height")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-called = ["dpfit.kernels.rows", "dpfit.losses.links"]
-callers = ["dpfit.kernels.dense", "dpfit.kernels.sparse", "dpfit.kernels.softmax", "dpfit.kernels.vector"]
+called = ["dpfit.kernels.rows", "dpfit.kernels.bounds", "dpfit.kernels.prefetch", "dpfit.losses.links"]
+callers = [f"dpfit.kernels.{name}" for name in ("rows", "glm", "softmax", "vector", "custom")]
 newest = max(Path(find_spec(name).origin).stat().st_mtime for name in called)
-for file in [Path(find_spec(name).origin) for name in [*callers, "dpfit.kernels.rows"]]:
+for file in [Path(find_spec(name).origin) for name in callers]:
     if file.stat().st_mtime < newest:
         file.touch()

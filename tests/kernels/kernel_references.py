@@ -5,18 +5,21 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpfit.losses import links
+from dpfit.losses import Absolute, Hinge, Huber, LipschitzEnvelope, Logistic, Pinball, SmoothedHinge, Squared
 
 LOSSES = {
-    "logistic": (links.LOGISTIC, 0.0),
-    "squared": (links.SQUARED, 0.0),
-    "huber": (links.HUBER, 0.7),
-    "hinge": (links.HINGE, 0.0),
-    "smoothed hinge": (links.SMOOTHED_HINGE, 0.5),
-    "pinball": (links.PINBALL, 0.3),
-    "absolute": (links.ABSOLUTE, 0.0),
+    "logistic": Logistic(),
+    "squared": Squared(),
+    "huber": Huber(0.7),
+    "hinge": Hinge(),
+    "smoothed hinge": SmoothedHinge(0.5),
+    "pinball": Pinball(0.3),
+    "absolute": Absolute(),
+    "enveloped logistic": LipschitzEnvelope(Logistic(), 0.4),
+    "enveloped squared": LipschitzEnvelope(Squared(), 0.8),
+    "enveloped pinball": LipschitzEnvelope(Pinball(0.3), 0.5),
 }
-BINARY = {"logistic", "hinge", "smoothed hinge"}
+BINARY = {"logistic", "hinge", "smoothed hinge", "enveloped logistic"}
 
 
 def length(x):
@@ -35,7 +38,7 @@ def repaired(x, label, *, row_norm=math.inf, label_lower=-math.inf, label_upper=
     return x, ((1.0 if label > 0 else -1.0) if binary else min(max(float(label), label_lower), label_upper))
 
 
-def glm(X, y, theta, code, parameter, *, clip=math.inf, **guards):
+def glm(X, y, theta, loss, *, clip=math.inf, **guards):
     """Sums of values, gradients and curvature matrices."""
     d = len(theta)
     value, gradient = np.longdouble(0), np.zeros(d, np.longdouble)
@@ -44,12 +47,12 @@ def glm(X, y, theta, code, parameter, *, clip=math.inf, **guards):
     for row, raw in zip(X, y, strict=True):
         x, label = repaired(row, raw, **guards)
         margin = float(x @ theta)
-        value += links.value(code, parameter, margin, label)
-        term = links.slope(code, parameter, margin, label) * x
+        value += float(loss.value(margin, label))
+        term = float(loss.slope(margin, label)) * x
         if length(term) > clip:
             term = term * (clip / length(term))
         gradient += term
-        hessian += links.curvature(code, parameter, margin, label) * np.outer(x, x)
+        hessian += float(loss.curvature_at(margin, label)) * np.outer(x, x)
     return float(value), gradient.astype(float), hessian.astype(float)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpfit.kernels.dense import gram
+from dpfit.kernels.passes import gram
 from dpfit.kernels.rounding import gamma, sum_error
 from dpfit.kernels.rows import BLOCKS, LARGEST_BLOCK, blocks
 

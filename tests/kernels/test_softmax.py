@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 from kernel_references import close, length, repaired
+from scipy.sparse import csr_array
 from scipy.special import logsumexp, softmax
 
-from dpfit.kernels.dense import glm_gradient
-from dpfit.kernels.softmax import softmax_clipped_sum, softmax_gradient
-from dpfit.losses.links import LOGISTIC
+from dpfit.kernels import passes
+from dpfit.losses import Logistic, Softmax
 from dpfit.noise import Grid
 
 
@@ -18,6 +18,14 @@ def sample(n=120, d=5, classes=4):
     X, y = rng.standard_normal((n, d)), rng.integers(0, classes, n).astype(float)
     X[3, 1], X[4, 0], y[5], y[6], y[7] = np.nan, np.inf, np.nan, -3.0, 99.0
     return X, y, rng.standard_normal((d, classes))
+
+
+def softmax_gradient(X, y, Theta, **options):
+    return passes.gradient(X, y, Theta, Softmax(np.shape(Theta)[-1]), **options)
+
+
+def softmax_clipped_sum(X, y, Theta, **options):
+    return passes.clipped_sum(X, y, Theta, Softmax(np.shape(Theta)[-1]), **options)
 
 
 def reference(X, y, Theta, row_norm=math.inf, clip=math.inf):
@@ -47,7 +55,7 @@ def test_two_classes_are_the_logistic_loss():
     X, _, Theta = sample()
     y = (np.arange(120) % 2).astype(float)
     value, gradient = softmax_gradient(X, y, Theta[:, :2])
-    logistic = glm_gradient(X, 2 * y - 1, Theta[:, 1] - Theta[:, 0], LOGISTIC)
+    logistic = passes.gradient(X, 2 * y - 1, Theta[:, 1] - Theta[:, 0], Logistic())
     # The neutral record is of class 0 here and positive there, with margin zero and the same loss.
     assert close(value, logistic[0])
     assert close(gradient[:, 1], logistic[1])
@@ -62,6 +70,36 @@ def test_fixed_point():
     assert np.array_equal(softmax_clipped_sum(X, y, Theta, clip=0.3, grid=grid, index=order), steps)
 
 
+def test_a_parameter_may_be_flat_and_there_may_be_several():
+    X, y, Theta = sample()
+    value, gradient = softmax_gradient(X, y, Theta, clip=0.3)
+    flat = passes.gradient(X, y, Theta.ravel(), Softmax(4), clip=0.3)
+    assert flat[0] == value
+    assert np.array_equal(flat[1], gradient.ravel())
+    for several in (np.stack([Theta, 2 * Theta]), np.stack([Theta.ravel(), 2 * Theta.ravel()])):
+        values, gradients = passes.gradients(X, y, several, Softmax(4), clip=0.3)
+        assert values[0] == value
+        assert np.array_equal(gradients[0].ravel(), gradient.ravel())
+        assert np.array_equal(gradients[1].ravel(), softmax_gradient(X, y, 2 * Theta, clip=0.3)[1].ravel())
+
+
+def test_finite_differences():
+    X, y, Theta = sample()
+    direction, h = np.cos(np.arange(20.0)).reshape(5, 4), 1e-6
+    ahead, behind = (softmax_gradient(X, y, Theta + s * h * direction, row_norm=1.0)[0] for s in (1, -1))
+    slope = np.sum(softmax_gradient(X, y, Theta, row_norm=1.0)[1] * direction)
+    assert (ahead - behind) / (2 * h) == pytest.approx(slope, rel=1e-6)
+
+
+def test_sparse_rows():
+    X, y, Theta = sample()
+    X[np.abs(X) < 0.7] = 0.0
+    value, gradient = softmax_gradient(X, y, Theta, row_norm=1.0)
+    actual = softmax_gradient(csr_array(X), y, Theta, row_norm=1.0)
+    assert close(actual[0], value)
+    assert close(actual[1], gradient)
+
+
 def test_huge_margins():
     value, gradient = softmax_gradient([[1e3]], [1], [[1.0, -1.0]])
     assert value == 2000.0
@@ -69,8 +107,7 @@ def test_huge_margins():
 
 
 def test_public_facts_are_checked():
-    with pytest.raises(ValueError, match="one column per class"):
-        softmax_gradient([[1.0]], [0], [1.0])
-    with pytest.raises(ValueError, match="shape"):
-        softmax_gradient([[1.0]], [0], [[1.0], [1.0]])
+    for wrong in ([1.0], [[1.0], [1.0]], [[[1.0, 1.0]]] * 2, np.ones((2, 2, 1))):
+        with pytest.raises(ValueError, match="shape"):
+            passes.gradient([[1.0]], [0], wrong, Softmax(2))
     assert softmax_gradient(np.empty((0, 2)), [], np.ones((2, 3)))[1].shape == (2, 3)

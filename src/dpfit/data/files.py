@@ -14,6 +14,7 @@ import numpy as np
 
 from dpfit.data.records import Arrays, Blocks
 from dpfit.data.schema import Schema
+from dpfit.data.table import Table
 from dpfit.privacy.check import count
 
 
@@ -30,45 +31,75 @@ def read_table(path: str | Path) -> Any:
         raise _unreadable(source) from None
 
 
-def scan_parquet(path: str | Path, schema: Schema, *, rows_per_block: int = 65_536) -> Blocks:
-    """A Parquet file that may be larger than memory, as records of the schema.
+def scan_parquet(path: str | Path, schema: Schema, *, users: str | None = None, rows_per_block: int = 65_536) -> Blocks:
+    """A Parquet file, or a folder of them, that may be larger than memory, as records of the schema.
 
-    Each pass reads it again, ``rows_per_block`` rows at a time.
+    Each pass reads it again, ``rows_per_block`` rows at a time; ``users`` names a column of user ids.
     """
-    source, size = _existing(path), count("rows_per_block", rows_per_block)
-    import pyarrow.parquet as parquet
-
-    try:
-        with parquet.ParquetFile(source) as file:
-            total = int(file.metadata.num_rows)
-            names = set(file.schema_arrow.names)
-    except Exception:
-        raise _unreadable(source) from None
+    sources, size = _parquet_files(path), count("rows_per_block", rows_per_block)
     wanted = [column.name for column in (*schema.columns, *((schema.target,) if schema.target else ()))]
-    if missing := [name for name in wanted if name not in names]:
-        raise ValueError(f"{source.name} has no column {missing[0]!r}; it has {', '.join(map(repr, sorted(names)))}")
+    wanted += [users] if users is not None else []
+    total = sum(_rows(source, wanted) for source in sources)
 
-    def read() -> Iterator[tuple[Any, Any]]:
-        with parquet.ParquetFile(source) as file:
-            batches = file.iter_batches(batch_size=size, columns=wanted)
-            while True:
-                try:
-                    batch = next(batches, None)
-                except Exception:
-                    raise _unreadable(source) from None
-                if batch is None:
-                    return
+    def read() -> Iterator[tuple[Any, ...]]:
+        for source in sources:
+            for batch in _batches(source, wanted, size):
                 columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in wanted}
                 labels = schema.labels(columns) if schema.target else np.zeros(batch.num_rows)
-                yield schema.matrix(columns), labels
+                ids = (Table(columns).texts(users),) if users is not None else ()
+                yield schema.matrix(columns), labels, *ids
 
     return Blocks(total, len(schema.names), read)
 
 
-def records(table: Any, schema: Schema) -> Arrays:
-    """A table in memory as records of the schema."""
+def records(table: Any, schema: Schema, *, users: str | None = None) -> Arrays:
+    """A table in memory as records of the schema; ``users`` names a column of user ids.
+
+    >>> from dpfit.data.schema import Number
+    >>> table = {"age": [30, 60], "who": ["ann", "bob"]}
+    >>> records(table, Schema((Number("age", 0, 120),)), users="who").users.tolist()
+    ['ann', 'bob']
+    """
     matrix = schema.matrix(table)
-    return Arrays(matrix, schema.labels(table) if schema.target else np.zeros(len(matrix)))
+    labels = schema.labels(table) if schema.target else np.zeros(len(matrix))
+    return Arrays(matrix, labels, Table(table).texts(users) if users is not None else None)
+
+
+def _parquet_files(path: str | Path) -> list[Path]:
+    folder = Path(path)
+    if not folder.is_dir():
+        return [_existing(path)]
+    if sources := sorted(folder.glob("*.parquet")):
+        return sources
+    raise ValueError(f"there is no .parquet file in {str(folder)!r}")
+
+
+def _rows(source: Path, wanted: list[str]) -> int:
+    """How many rows a Parquet file has, if it has the columns."""
+    import pyarrow.parquet as parquet
+
+    try:
+        with parquet.ParquetFile(source) as file:
+            rows, names = int(file.metadata.num_rows), set(file.schema_arrow.names)
+    except Exception:
+        raise _unreadable(source) from None
+    if missing := [name for name in wanted if name not in names]:
+        raise ValueError(f"{source.name} has no column {missing[0]!r}; it has {', '.join(map(repr, sorted(names)))}")
+    return rows
+
+
+def _batches(source: Path, wanted: list[str], size: int) -> Iterator[Any]:
+    """Batches of rows of a Parquet file."""
+    import pyarrow.parquet as parquet
+
+    try:
+        # Without these two, whole row groups are held in memory, and those can be as large as the file.
+        with parquet.ParquetFile(source, pre_buffer=False, buffer_size=2**20) as file:
+            yield from file.iter_batches(batch_size=size, columns=wanted)
+    except GeneratorExit:
+        raise
+    except Exception:
+        raise _unreadable(source) from None
 
 
 def _read_csv(source: Path) -> Any:

@@ -2,12 +2,15 @@
 
 Nothing in a solver knows whether the rows are one array, a sparse matrix, a memory-mapped file or blocks of a table
 that is larger than memory: all of them are pieces, and sums add up over pieces. Fixed-point sums are the same to the
-last bit however the records are cut.
+last bit however the records are cut. Which loss is summed over which kind of rows is settled in `dpfit.kernels.passes`.
+
+Data may say whose records they are (`users`), for algorithms that protect users, and may come with a `public` side
+dataset. That one is here, and not in a problem or a plan, because those are small, printable and written as JSON,
+while a mechanism gets records only when it runs; neighbouring data differ in the private records alone.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,10 +20,13 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from dpfit.kernels import dense
-from dpfit.kernels.rows import Guards
-from dpfit.losses.glm import GLM
-from dpfit.noise.lattice import Grid
+from dpfit.data.sampling import Records, Units, Users
+from dpfit.data.table import Table
+from dpfit.kernels import passes
+from dpfit.kernels.bounds import Guards
+from dpfit.kernels.rows import is_compressed
+from dpfit.losses.base import Loss
+from dpfit.noise.lattice import LIMIT, Grid
 
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
@@ -28,15 +34,19 @@ Steps = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some consecutive records: rows, labels, and the number of the first."""
+    """Some consecutive records: rows, labels, the number of the first, and whose they are."""
 
     rows: Any
     labels: Any
     start: int
+    users: Any = None
 
 
 class Data(ABC):
     """Rows with labels, in pieces."""
+
+    public: Data | None
+    """Records that need no protection."""
 
     @property
     @abstractmethod
@@ -55,72 +65,102 @@ class Data(ABC):
     def __len__(self) -> int:
         return self.n
 
+    def __iter__(self) -> Iterator[Floats]:
+        """The records one by one, each a row followed by its label: slow, for comparing data sets."""
+        for piece in self.pieces():
+            for row, label in zip(piece.rows, piece.labels, strict=True):
+                dense = row.toarray().ravel() if hasattr(row, "toarray") else row
+                yield np.append(np.asarray(dense, dtype=np.float64), label)
+
+    @property
+    def units(self) -> Units:
+        """What is protected and sampled: users where records have one, else records.
+
+        >>> Arrays([[1.0], [2.0], [3.0]], [0.0] * 3, users=["ann", "bob", "ann"]).units.n
+        2
+        """
+        ids = [piece.users for piece in self.pieces() if piece.users is not None]
+        return Users(np.concatenate(ids)) if ids else Records(self.n)
+
     def gradient(
-        self, loss: GLM, theta: npt.ArrayLike, *, index: Steps | None = None, **guards: Unpack[Guards]
-    ) -> tuple[float, Floats]:
+        self, loss: Loss, theta: npt.ArrayLike, *, index: Steps | None = None, values: bool = True,
+        **guards: Unpack[Guards],
+    ) -> tuple[float, Floats]:  # fmt: skip
         """The loss and its gradient summed over the records (or those of ``index``).
+
+        Without `values` the loss is NaN, which saves time where the gradient is all that is needed. The parameter of a
+        `Softmax` loss is a matrix (d, K), or flat in C order; see `dpfit.kernels.passes`.
 
         >>> from dpfit.losses import Squared
         >>> Arrays([[3.0, 4.0], [1.0, 0.0]], [0.0, -1.0]).gradient(Squared(), [1.0, 0.0])
         (6.5, array([11., 12.]))
         """
-        values, gradients = self.gradients(
-            loss, np.atleast_2d(np.asarray(theta, dtype=np.float64)), index=index, **guards
-        )
-        return float(values[0]), gradients[0]
+        losses, gradients = self.gradients(loss, np.asarray(theta)[np.newaxis], index=index, values=values, **guards)
+        return float(losses[0]), gradients[0]
 
     def gradients(
-        self, loss: GLM, thetas: npt.ArrayLike, *, index: Steps | None = None, **guards: Unpack[Guards]
-    ) -> tuple[Floats, Floats]:
+        self, loss: Loss, thetas: npt.ArrayLike, *, index: Steps | None = None, values: bool = True,
+        **guards: Unpack[Guards],
+    ) -> tuple[Floats, Floats]:  # fmt: skip
         """The same at several points (k, d), reading the records once."""
-        points = np.asarray(thetas, dtype=np.float64)
-        values, gradients = np.zeros(len(points)), np.zeros(points.shape)
+        points = np.asarray(thetas)
+        losses, gradients = np.zeros(points.shape[:1]), np.zeros(points.shape)
         for piece, local in self._picked(index):
-            part = dense.glm_gradients(piece.rows, piece.labels, points, *_link(loss), index=local, **guards)
-            values += part[0]
+            part = passes.gradients(piece.rows, piece.labels, points, loss, index=local, values=values, **guards)
+            losses += part[0]
             gradients += part[1]
-        return values, gradients
+        return losses, gradients
 
     def clipped_sum(
-        self, loss: GLM, theta: npt.ArrayLike, *, grid: Grid, index: Steps | None = None, **guards: Unpack[Guards]
+        self, loss: Loss, theta: npt.ArrayLike, *, grid: Grid, index: Steps | None = None, **guards: Unpack[Guards]
     ) -> Steps:
         """Clipped per-record gradients, each rounded to the grid, summed exactly: what private steps add noise to."""
         total = np.zeros(np.shape(theta), dtype=np.int64)
         for piece, local in self._picked(index):
-            total += dense.glm_clipped_sum(
-                piece.rows, piece.labels, theta, *_link(loss), grid=grid, index=local, **guards
-            )
+            part = passes.clipped_sum(piece.rows, piece.labels, theta, loss, grid=grid, index=local, **guards)
+            total = np.clip(total + part, -LIMIT, LIMIT)
         return total
 
     def hessian(
-        self, loss: GLM, theta: npt.ArrayLike, *, index: Steps | None = None, **guards: Unpack[Guards]
+        self, loss: Loss, theta: npt.ArrayLike, *, index: Steps | None = None, **guards: Unpack[Guards]
     ) -> Floats:
         """The sum of curvature times the outer product of each row with itself."""
         total = np.zeros((self.width, self.width))
         for piece, local in self._picked(index):
-            total += dense.glm_hessian(piece.rows, piece.labels, theta, *_link(loss), index=local, **guards)
+            total += passes.hessian(piece.rows, piece.labels, theta, loss, index=local, **guards)
         return total
 
     def hessian_vector(
-        self, loss: GLM, theta: npt.ArrayLike, vector: npt.ArrayLike, *, index: Steps | None = None,
+        self, loss: Loss, theta: npt.ArrayLike, vector: npt.ArrayLike, *, index: Steps | None = None,
         **guards: Unpack[Guards],
     ) -> Floats:  # fmt: skip
         """The Hessian sum applied to a vector, without making the matrix."""
         total = np.zeros(self.width)
         for piece, local in self._picked(index):
-            total += dense.glm_hessian_vector(
-                piece.rows, piece.labels, theta, vector, *_link(loss), index=local, **guards
-            )
+            total += passes.hessian_vector(piece.rows, piece.labels, theta, vector, loss, index=local, **guards)
         return total
 
+    def gram(self, *, index: Steps | None = None, **guards: Unpack[Guards]) -> tuple[Floats, Floats]:
+        """The sums of x x^T and of x y over guarded records."""
+        square, cross = np.zeros((self.width, self.width)), np.zeros(self.width)
+        for piece, local in self._picked(index):
+            part = passes.gram(piece.rows, piece.labels, index=local, **guards)
+            square += part[0]
+            cross += part[1]
+        return square, cross
+
     def rows(self, index: Steps) -> Arrays:
-        """Some records, copied into memory."""
-        picked = [
-            (piece.rows[local], piece.labels[local]) for piece, local in self._picked(np.sort(index)) if len(local)
+        """Some records in increasing order, copied into memory, with their users and the public data."""
+        parts = [
+            (piece.rows[local], piece.labels[local], None if piece.users is None else piece.users[local])
+            for piece, local in self._picked(np.sort(index))
+            if len(local)
         ]
-        if not picked:
-            return Arrays(np.zeros((0, self.width)), np.zeros(0))
-        return Arrays(np.concatenate([x for x, _ in picked]), np.concatenate([y for _, y in picked]))
+        if not parts:
+            return Arrays(np.zeros((0, self.width)), np.zeros(0), public=self.public)
+        rows, labels, users = zip(*parts, strict=True)
+        ids = None if users[0] is None else np.concatenate(users)
+        return Arrays(_stacked(rows), np.concatenate(labels), ids, self.public)
 
     def _picked(self, index: Steps | None) -> Iterator[tuple[Piece, Any]]:
         """Each piece with the records of ``index`` that lie in it (None: all)."""
@@ -133,40 +173,54 @@ class Data(ABC):
             raise ValueError("an index points outside the records")
         for piece in self.pieces():
             low, high = np.searchsorted(order, [piece.start, piece.start + len(piece.labels)])
-            yield piece, order[low:high] - piece.start
-
-
-def _link(loss: GLM) -> tuple[int, float]:
-    """What the kernels know a loss by."""
-    if not isinstance(loss, GLM) or math.isfinite(loss.slope_bound):
-        raise ValueError(
-            f"there is no pass over the data for {loss.kind!r} yet; use a generalized linear loss without an envelope "
-            "(Squared().huberized(width) and clip= are the ways to bound slopes and gradients)"
-        )
-    return loss.code, loss.parameter
+            # The first piece comes in any case, so that arguments are checked for empty samples, too.
+            if low < high or piece.start == 0:
+                yield piece, order[low:high] - piece.start
+            if high == len(order):
+                return
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays(Data):
-    """Rows and labels in arrays (float64 or float32, any layout, memory-mapped ones too); nothing is copied.
+    """Rows and labels in arrays; nothing is copied.
 
+    Parameters
+    ----------
+    matrix
+        Rows: float64 or float32 of any layout (memory-mapped ones too), other numbers, or a CSR matrix of scipy.
+    labels
+        One number for each row.
+    users
+        Whose record each row is: ids that are compared as texts; ``None`` if every record is a unit of its own.
+    public
+        A side dataset that needs no protection.
+
+    Examples
+    --------
     >>> len(Arrays([[1.0, 2.0]], [0.0])), Arrays([[1.0, 2.0]], [0.0]).width
     (1, 2)
     """
 
     matrix: Any
     labels: Any
+    users: Any = None
+    public: Data | None = None
 
     def __post_init__(self) -> None:
-        for name, axes in (("matrix", 2), ("labels", 1)):
-            array = np.asanyarray(getattr(self, name))
-            if array.dtype.kind not in "biuf":
-                raise ValueError(f"{name} must hold numbers, not {array.dtype}")
-            if array.ndim != axes:
-                raise ValueError(f"{name} must have {axes} axes, got {array.ndim}")
-            object.__setattr__(self, name, array)
-        if len(self.matrix) != len(self.labels):
-            raise ValueError(f"there are {len(self.matrix)} rows and {len(self.labels)} labels")
+        matrix = self.matrix if is_compressed(self.matrix) else _array("matrix", self.matrix, 2)
+        labels = _array("labels", self.labels, 1)
+        if matrix.dtype.kind not in "biuf" or labels.dtype.kind not in "biuf":
+            raise ValueError(f"{'labels' if matrix.dtype.kind in 'biuf' else 'matrix'} must hold numbers")
+        if matrix.shape[0] != len(labels):
+            raise ValueError(f"there are {matrix.shape[0]} rows and {len(labels)} labels")
+        object.__setattr__(self, "matrix", matrix)
+        object.__setattr__(self, "labels", labels)
+        if self.users is not None:
+            users = np.array([str(one) for one in self.users], dtype=np.str_)
+            if len(users) != len(labels):
+                raise ValueError(f"there are {len(labels)} rows and {len(users)} user ids")
+            object.__setattr__(self, "users", users)
+        _check_public(self)
 
     @property
     def n(self) -> int:
@@ -177,7 +231,7 @@ class Arrays(Data):
         return int(self.matrix.shape[1])
 
     def pieces(self) -> Iterator[Piece]:
-        yield Piece(self.matrix, self.labels, 0)
+        yield Piece(self.matrix, self.labels, 0, self.users)
 
     @staticmethod
     def memory_mapped(matrix: str | Path, labels: str | Path) -> Arrays:
@@ -194,12 +248,16 @@ class Arrays(Data):
 class Blocks(Data):
     """Records that are read block by block, each time they are needed; one block is in memory at a time.
 
-    ``read`` gives the blocks, (rows, labels), in order and afresh at each call.
+    ``read`` gives the blocks, (rows, labels) or (rows, labels, users), in order and afresh at each call.
     """
 
     n_records: int
     row_width: int
-    read: Callable[[], Iterator[tuple[Any, Any]]]
+    read: Callable[[], Iterator[tuple[Any, ...]]]
+    public: Data | None = None
+
+    def __post_init__(self) -> None:
+        _check_public(self)
 
     @property
     def n(self) -> int:
@@ -211,6 +269,63 @@ class Blocks(Data):
 
     def pieces(self) -> Iterator[Piece]:
         start = 0
-        for rows, labels in self.read():
-            yield Piece(rows, labels, start)
+        for rows, labels, *users in self.read():
+            yield Piece(rows, labels, start, np.array([str(one) for one in users[0]]) if users else None)
             start += len(labels)
+
+
+def records_of(source: Any, labels: Any, users: Any = None, *, public: Data | None = None) -> Arrays:
+    """Arrays, sparse matrices and the number columns of data frames as records.
+
+    Parameters
+    ----------
+    source
+        A matrix as in `Arrays`, or a pandas, polars or Arrow table or a mapping from names to columns. A cell of a
+        table that is not a number is missing, and a record with a missing entry is neutral; texts and categories need
+        a `dpfit.data.schema.Schema`.
+    labels, users
+        One for each row; of a table also the name of a column, which is then not among the rows.
+    public
+        A side dataset that needs no protection.
+
+    Examples
+    --------
+    >>> table = {"age": [31, 5], "height": [1.7, 1.1], "stay": [3, 4], "who": ["ann", "bob"]}
+    >>> data = records_of(table, "stay", "who")
+    >>> data.matrix.tolist(), data.labels.tolist(), data.users.tolist()
+    ([[31.0, 1.7], [5.0, 1.1]], [3.0, 4.0], ['ann', 'bob'])
+    """
+    if isinstance(source, np.ndarray | list | tuple) or is_compressed(source):
+        return Arrays(source, labels, users, public)
+    table, taken = Table(source), [name for name in (labels, users) if isinstance(name, str)]
+    rows = [table.numbers(name) for name in table.names if name not in taken]
+    return Arrays(
+        np.stack(rows, axis=1) if rows else np.zeros((table.rows, 0)),
+        table.numbers(labels) if isinstance(labels, str) else labels,
+        table.texts(users) if isinstance(users, str) else users,
+        public,
+    )
+
+
+def _array(name: str, values: Any, axes: int) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = np.asanyarray(values)
+    except (ValueError, TypeError, OverflowError):
+        # The original message may quote what is in there.
+        raise ValueError(f"{name} must be an array of numbers") from None
+    if array.ndim != axes:
+        raise ValueError(f"{name} must have {axes} axes, got {array.ndim}")
+    return array
+
+
+def _check_public(data: Data) -> None:
+    if data.public is not None and not (isinstance(data.public, Data) and data.public.width == data.width):
+        raise ValueError("public data must be records as wide as the private ones")
+
+
+def _stacked(rows: tuple[Any, ...]) -> Any:
+    if is_compressed(rows[0]):
+        from scipy.sparse import vstack
+
+        return vstack(rows, format="csr")
+    return np.concatenate(rows)

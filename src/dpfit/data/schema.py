@@ -167,6 +167,52 @@ class Schema(Record):
         codes = self.target.codes(Table(table))
         return np.asarray(np.where(codes < len(self.target.categories), codes, 0), dtype=np.float64)
 
+    def fit(self, X: Any, y: Any = None) -> Schema:
+        """Nothing: what a schema knows is public. With `transform` it is a step of a scikit-learn pipeline."""
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The bounded matrix."""
+        return self.matrix(X)
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """The bounded matrix."""
+        return self.transform(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Names of the matrix columns."""
+        return np.array(self.names, dtype=object)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Nothing to tune."""
+        return {}
+
+    def set_params(self, **params: Any) -> Schema:
+        """Nothing to tune."""
+        if params:
+            raise ValueError(f"a schema has no parameter {min(params)!r}: make another one")
+        return self
+
+    def set_output(self, *, transform: str | None = None) -> Schema:
+        """Only plain matrices are made."""
+        if transform not in (None, "default"):
+            raise ValueError("a schema makes plain matrices; its get_feature_names_out() has the names")
+        return self
+
+    def __sklearn_clone__(self) -> Schema:
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type=None, target_tags=TargetTags(required=False), transformer_tags=TransformerTags(),
+            requires_fit=False,
+        )  # fmt: skip
+
     @property
     def _low(self) -> float:
         return 0.0 if self.scale == "unit" else -1.0
@@ -252,3 +298,25 @@ def _toml(value: Any) -> str:
         escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in value)
         return f'"{escaped}"'
     return repr(value)
+
+
+_set_fact, _delete_fact = Schema.__setattr__, Schema.__delattr__
+
+
+def _set(self: Schema, name: str, value: Any) -> None:
+    # Pipelines hang their own context on each step while they fit; it is no fact of the schema.
+    if name == "_parent_callback_ctx":
+        object.__setattr__(self, name, value)
+    else:
+        _set_fact(self, name, value)
+
+
+def _delete(self: Schema, name: str) -> None:
+    if name == "_parent_callback_ctx":
+        object.__delattr__(self, name)
+    else:
+        _delete_fact(self, name)
+
+
+Schema.__setattr__ = _set  # type: ignore[method-assign, assignment]
+Schema.__delattr__ = _delete  # type: ignore[method-assign, assignment]

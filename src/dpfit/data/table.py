@@ -57,6 +57,8 @@ class Table:
         if name not in self._columns:
             raise ValueError(f"the table has no column {name!r}; it has {', '.join(map(repr, self.names))}")
         column = self._columns[name]
+        if isinstance(column, np.ndarray):
+            return column
         return column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column, dtype=object)
 
 

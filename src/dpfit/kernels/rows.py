@@ -1,36 +1,22 @@
-"""How every kernel sees data: contiguous rows, guarded one by one, in a fixed partition into blocks.
+"""Rows of a matrix as the compiled loops see them, dense or compressed, in a fixed partition into blocks.
 
-A record is a row ``x`` and, for most losses, a label ``y``. Before anything is computed from it, it is repaired into
-the declared bounds, so that the constants of a loss hold for any input:
-
-- a row with an entry that is not finite, or whose label is not finite, becomes the neutral record: ``x = 0`` with
-  label 0 clamped to the label bounds (+1 for binary labels);
-- ``x`` is scaled into the ball of radius `row_norm`, labels are clamped or mapped to +-1;
-- a gradient ``slope * x`` is scaled into the ball of radius `clip`.
-
-None of this depends on other records, nor on the position of the record.
-
-Why the bounds hold for floating-point numbers
-----------------------------------------------
-Let ``u = 2**-53``. The squared norm of a row is a sum of ``d`` products, so that its relative error is at most
-``gamma(d + 1) = (d + 1) u / (1 - (d + 1) u)`` in any order of summation, with or without fused operations; underflow is
-excluded by rescaling rows whose squared norm is outside of ``[2**-900, inf)``. The square root halves the error and
-adds ``u``; the quotient, the coefficient, the product with an entry and the rounding of the shrunk bound itself add
-at most ``8 u`` more. So it is enough to aim at ``bound * (1 - (d + 16) u)``, which is what `limits` does: the real
-number ``norm(coefficient * x)`` is at most ``bound``, with no "up to rounding".
+What a loop does with a row (`measured`, `add_row`, `add_four`, `write_row`) has one name and two versions, chosen by
+the type of the matrix when the loop is compiled. So each loss is written once, for both.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
-from dpfit.losses.links import ABSOLUTE
+from dpfit.kernels.bounds import Guards as Guards
+from dpfit.kernels.prefetch import prefetch
 from dpfit.noise.source import Floats, Steps
 
 BLOCKS = 64
@@ -39,84 +25,48 @@ BLOCKS = 64
 LARGEST_BLOCK = 2**22
 """Rows in a block at most: sums of as many integers below 2**31 are exact in float64."""
 
+SMALL, UP, DOWN = 2.0**-900, 2.0**600, 2.0**-600
 _ACCUMULATED = 2**22
 _COPIED = 2**20
-SMALL, UP, DOWN = 2.0**-900, 2.0**600, 2.0**-600
-_LEAST, _MOST = 1e-100, 1e100
+_INLINED: Any = {"forceinline": True, "error_model": "numpy"}
 
 
-class Guards(TypedDict, total=False):
-    """The public bounds that a kernel enforces; a missing one is no bound.
+class Compressed(NamedTuple):
+    """The arrays of a matrix in CSR format, and its number of columns.
 
-    Attributes
-    ----------
-    row_norm
-        Radius of the l2 ball that rows are scaled into.
-    clip
-        Bound on the l2 norm of each record's gradient.
-    label_lower, label_upper
-        The interval that labels are clamped to.
-    binary
-        Whether labels are mapped to +1 (if positive) and -1 (if not).
+    Rows whose column numbers are not increasing or not below the width, and rows that reach beyond the arrays, are
+    values like others that are out of bounds: they are measured as not finite and become the neutral record.
     """
 
-    row_norm: float
-    clip: float
-    label_lower: float
-    label_upper: float
-    binary: bool
+    data: npt.NDArray[Any]
+    indices: npt.NDArray[Any]
+    indptr: npt.NDArray[Any]
+    width: int
 
 
-class Limits(NamedTuple):
-    """The guards as the compiled loops use them: radii shrunk by a bound on their own rounding errors."""
+def is_compressed(X: Any) -> bool:
+    """Whether a matrix is sparse in CSR format; other sparse formats are refused.
 
-    row_norm: float
-    clip: float
-    lower: float
-    upper: float
-    binary: bool
-
-
-def limits(terms: int, **guards: Unpack[Guards]) -> Limits:
-    """Validate public bounds and shrink the radii by ``(terms + 16) * 2**-53``.
-
-    Parameters
-    ----------
-    terms
-        Number of products that are summed in a norm.
-    **guards
-        See `Guards`.
-
-    Examples
-    --------
-    >>> limits(3, row_norm=2.0).row_norm < 2.0, limits(3).clip
-    (True, inf)
+    >>> from scipy.sparse import csr_array
+    >>> is_compressed(csr_array((2, 3))), is_compressed(np.eye(2))
+    (True, False)
     """
-    if unknown := guards.keys() - Guards.__annotations__.keys():
-        raise TypeError(f"there is no guard named {', '.join(sorted(unknown))}")
-    lower, upper = float(guards.get("label_lower", -math.inf)), float(guards.get("label_upper", math.inf))
-    if not lower <= upper or lower == math.inf or upper == -math.inf:
-        raise ValueError(f"label bounds must be an interval, got [{lower!r}, {upper!r}]")
-    return Limits(
-        _shrunk("row_norm", guards.get("row_norm", math.inf), terms),
-        _shrunk("clip", guards.get("clip", math.inf), terms),
-        lower,
-        upper,
-        bool(guards.get("binary", False)),
-    )
+    layout = getattr(X, "format", None)
+    if layout is None or not hasattr(X, "tocsr"):
+        return False
+    if layout != "csr" or len(X.shape) != 2:
+        raise ValueError(f"a sparse matrix must be in CSR format (tocsr()), got {layout!r}")
+    return True
 
 
-def _shrunk(name: str, bound: float, terms: int) -> float:
-    bound = float(bound)
-    # Beyond these magnitudes products could underflow, and the proof with them.
-    if not (bound == math.inf or _LEAST <= bound <= _MOST):
-        raise ValueError(f"{name} must be infinite or in [{_LEAST}, {_MOST}], got {bound!r}")
-    return bound * (1.0 - (terms + 16) * 2.0**-53)
+def width_of(X: Any) -> int:
+    """The number of columns of rows as the loops take them."""
+    return int(Compressed(*X).width if isinstance(X, tuple) else X.shape[1])
 
 
-def as_rows(X: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return a matrix of real numbers without copying it."""
-    matrix = np.asarray(X)
+def as_rows(X: Any) -> Any:
+    """Return a matrix of real numbers, dense or CSR, without copying it."""
+    matrix = X if is_compressed(X) else np.asarray(X)
     if matrix.ndim != 2:
         raise ValueError(f"X must be a matrix, got an array with {matrix.ndim} axes")
     return _real("X", matrix)
@@ -140,15 +90,6 @@ def as_points(name: str, theta: npt.ArrayLike, shape: tuple[int, ...]) -> Floats
     return read_only(point)
 
 
-def as_loss(code: int, parameter: float) -> tuple[int, float]:
-    """Return a loss of `dpfit.losses.links` after checking that there is one."""
-    if code not in range(ABSOLUTE + 1):
-        raise ValueError(f"there is no generalized linear loss with code {code!r}")
-    if not math.isfinite(parameter):
-        raise ValueError(f"the parameter of a loss must be finite, got {parameter!r}")
-    return int(code), float(parameter)
-
-
 def as_picks(index: npt.ArrayLike | None, rows: int) -> tuple[Steps, int]:
     """Return the rows of a pass and how many there are; all rows are an empty index and the number of rows."""
     if index is None:
@@ -162,9 +103,10 @@ def as_picks(index: npt.ArrayLike | None, rows: int) -> tuple[Steps, int]:
     return read_only(picks), len(picks)
 
 
-def _real(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _real(name: str, array: Any) -> Any:
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must hold real numbers, got {array.dtype}")
+        # The name of a type of texts would tell how long the longest one is.
+        raise ValueError(f"{name} must hold real numbers")
     return array
 
 
@@ -175,12 +117,13 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-def pieces(X: npt.NDArray[Any], y: Floats, index: npt.ArrayLike | None) -> Iterator[tuple[Any, Floats, Steps, int]]:
-    """Yield the rows of a pass as C-contiguous float arrays: ``(rows, labels, picks, count)``.
+def pieces(X: Any, y: Floats, index: npt.ArrayLike | None) -> Iterator[tuple[Any, Floats, Steps, int]]:
+    """Yield the rows of a pass as the loops take them: ``(rows, labels, picks, count)``.
 
-    C-contiguous float64 and float32 data is one piece, itself. Anything else (Fortran order, strided views, integers,
-    foreign byte order) is copied piece by piece into at most 8 MiB, so that the loops are compiled for one layout
-    only and a record gives the same bits in all of them.
+    C-contiguous float64 and float32 data is one piece, itself, and so is a CSR matrix in canonical format (stored
+    duplicates would make norms wrong; a matrix that has some is copied). Anything else (Fortran order, strided views,
+    integers, foreign byte order) is copied piece by piece into at most 8 MiB, so that the loops are compiled for one
+    layout only and a record gives the same bits in all of them.
 
     Examples
     --------
@@ -188,7 +131,10 @@ def pieces(X: npt.NDArray[Any], y: Floats, index: npt.ArrayLike | None) -> Itera
     >>> [(rows.flags.c_contiguous, count) for rows, _, _, count in pieces(X, np.zeros(3), None)]
     [(True, 3)]
     """
-    picks, count = as_picks(index, len(X))
+    picks, count = as_picks(index, X.shape[0])
+    if is_compressed(X):
+        yield tuple(_compressed(X)), y, picks, count
+        return
     if X.dtype in (np.float64, np.float32) and X.flags.c_contiguous and X.flags.aligned:
         yield read_only(X), y, picks, count
         return
@@ -198,6 +144,15 @@ def pieces(X: npt.NDArray[Any], y: Floats, index: npt.ArrayLike | None) -> Itera
         chosen = picks[start : start + size] if len(picks) else slice(start, min(start + size, count))
         rows = read_only(np.ascontiguousarray(X[chosen], dtype=dtype))
         yield rows, read_only(np.ascontiguousarray(y[chosen])), as_picks(None, 0)[0], len(rows)
+
+
+def _compressed(X: Any) -> Compressed:
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    if X.dtype not in (np.float64, np.float32):
+        X = X.astype(np.float64)
+    return Compressed(read_only(X.data), read_only(X.indices), read_only(X.indptr), int(X.shape[1]))
 
 
 def blocks(rows: int, width: int) -> int:
@@ -215,17 +170,16 @@ def blocks(rows: int, width: int) -> int:
     return max(1, wanted, -(-rows // LARGEST_BLOCK))
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
 def picked(picks: Steps, p: int) -> int:
     """Return the row at position `p` of a pass."""
-    # Positions in parallel loops are unsigned, and numba would join them with signed ones to a float.
-    return int(picks[p]) if len(picks) else int(np.int64(p))
+    return picks[p] if len(picks) else p
 
 
 # The sums below may be reassociated into vector lanes. They are compiled once, on their own, for contiguous rows and
 # without peeling for alignment, so that their order, and thus their bits, depend on the length of the row only.
 @njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def products(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[float, float]:
+def dense_products(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the inner product of ``X[i]`` and ``Theta[k]``, and the squared norm of ``X[i]``."""
     inner, square = 0.0, 0.0
     for j in range(X.shape[1]):
@@ -237,7 +191,7 @@ def products(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[float,
 
 # In the given order: reassociated, squares of huge entries would be taken before they are scaled.
 @njit(cache=True)
-def scaled_products(X: npt.NDArray[Any], i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
+def dense_scaled_products(X: npt.NDArray[Any], i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the inner product of ``scale * X[i]`` and ``Theta[k]``, and the squared norm of ``scale * X[i]``."""
     inner, square = 0.0, 0.0
     for j in range(X.shape[1]):
@@ -247,8 +201,58 @@ def scaled_products(X: npt.NDArray[Any], i: int, scale: float, Theta: Floats, k:
     return inner, square
 
 
-@njit(cache=True, inline="always")
-def measured(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[float, float, float]:
+@njit(cache=True)
+def compressed_products(X: Compressed, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
+    """Return the products of ``scale * X[i]``; NaN for a row that is not well formed."""
+    inner, square, last = 0.0, 0.0, -1
+    start, stop = X.indptr[i], X.indptr[i + 1]
+    if not 0 <= start <= stop <= min(len(X.data), len(X.indices)):
+        return 0.0, math.nan
+    for t in range(start, stop):
+        j = X.indices[t]
+        if not last < j < X.width:
+            return 0.0, math.nan
+        last = j
+        entry = scale * X.data[t]
+        inner += entry * Theta[k, j]
+        square += entry * entry
+    return inner, square
+
+
+def products(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float]:
+    """Return the inner product of ``X[i]`` and ``Theta[k]``, and the squared norm of ``X[i]``."""
+    raise NotImplementedError
+
+
+@overload(products, jit_options=_INLINED)
+def _products(X: Any, i: int, Theta: Floats, k: int) -> Any:
+    def dense(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float]:
+        return dense_products(X, i, Theta, k)
+
+    def compressed(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float]:
+        return compressed_products(X, i, 1.0, Theta, k)
+
+    return dense if isinstance(X, types.Array) else compressed
+
+
+def scaled_products(X: Any, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
+    """Return the products of ``scale * X[i]``."""
+    raise NotImplementedError
+
+
+@overload(scaled_products, jit_options=_INLINED)
+def _scaled_products(X: Any, i: int, scale: float, Theta: Floats, k: int) -> Any:
+    def dense(X: Any, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
+        return dense_scaled_products(X, i, scale, Theta, k)
+
+    def compressed(X: Any, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
+        return compressed_products(X, i, scale, Theta, k)
+
+    return dense if isinstance(X, types.Array) else compressed
+
+
+@njit(cache=True, error_model="numpy", forceinline=True)
+def measured(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float, float]:
     """Return ``(scale, inner, norm)``: a power of two, and the two products of ``scale * X[i]``.
 
     The scale is 1 unless squares would overflow or underflow. The norm is NaN for a row that is not finite.
@@ -256,62 +260,124 @@ def measured(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[float,
     inner, square = products(X, i, Theta, k)
     if SMALL <= square < math.inf:
         return 1.0, inner, math.sqrt(square)
+    return rescaled(X, i, square, Theta, k)
+
+
+@njit(cache=True, error_model="numpy")
+def rescaled(X: Any, i: int, square: float, Theta: Floats, k: int) -> tuple[float, float, float]:
+    """Return what `measured` does, of a row whose squared norm came out as too small, too large or not a number."""
     # Largest entries are below 2**-450 or above 2**485 here; scaled ones are in [2**-474, 2**424], far from both ends.
     scale = UP if square < SMALL else DOWN
     inner, square = scaled_products(X, i, scale, Theta, k)
     return scale, inner, (math.sqrt(square) if square < math.inf else math.nan)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
-def guarded(scale: float, inner: float, norm: float, label: float, limits: Limits) -> tuple[float, float, float]:
-    """Return ``(factor, margin, label)`` of the repaired record, whose row is ``factor * (scale * x)``.
-
-    The factor of the neutral record is zero.
-    """
-    if not (norm < math.inf and abs(label) < math.inf):
-        return 0.0, 0.0, (1.0 if limits.binary else min(max(0.0, limits.lower), limits.upper))
-    factor = min(1.0 / scale, limits.row_norm * (1.0 / norm))
-    if limits.binary:
-        return factor, factor * inner, (1.0 if label > 0.0 else -1.0)
-    return factor, factor * inner, min(max(label, limits.lower), limits.upper)
-
-
-@njit(cache=True, error_model="numpy", inline="always")
-def clipped(slope: float, factor: float, norm: float, clip: float) -> float:
-    """Return the coefficient of ``scale * x`` in the gradient ``slope * factor * (scale * x)``, clipped.
-
-    Examples
-    --------
-    >>> clipped(3.0, 1.0, 2.0, math.inf), clipped(-3.0, 1.0, 2.0, 1.0), clipped(math.nan, 1.0, 2.0, 1.0)
-    (3.0, -0.5, 0.0)
-    """
-    # A slope that overflowed still has a sign; one that is not a number, or of the neutral record, has no say. Taking a
-    # minimum instead of a decision matters for speed: whether a record is clipped is as hard to predict as data is.
-    weight = min(abs(slope) * factor, clip * (1.0 / norm))
-    return math.copysign(weight, slope) if weight > 0.0 else 0.0
-
-
-@njit(cache=True, fastmath={"contract"})
-def add_row(X: npt.NDArray[Any], i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int) -> None:
+def add_row(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int) -> None:
     """Add ``weight * scale * X[i]`` to ``sums[k]``, rounded to whole numbers if asked for."""
-    if weight == 0.0:
-        return
-    if whole:
-        for j in range(X.shape[1]):
-            sums[k, j] += np.rint(weight * (scale * X[i, j]))
-    else:
-        for j in range(X.shape[1]):
-            sums[k, j] += weight * (scale * X[i, j])
+    raise NotImplementedError
 
 
-@njit(cache=True, fastmath={"contract"})
-def add_four(X: npt.NDArray[Any], i: Steps, weights: Floats, whole: bool, sums: Floats, k: int) -> None:
-    """Add four finite rows at once, which saves three of four passes over the sums."""
-    a, b, c, d = i[0], i[1], i[2], i[3]
-    p, q, r, s = weights[0], weights[1], weights[2], weights[3]
-    if whole:
-        for j in range(X.shape[1]):
-            sums[k, j] += (np.rint(p * X[a, j]) + np.rint(q * X[b, j])) + (np.rint(r * X[c, j]) + np.rint(s * X[d, j]))
-    else:
-        for j in range(X.shape[1]):
-            sums[k, j] += (p * X[a, j] + q * X[b, j]) + (r * X[c, j] + s * X[d, j])
+@overload(add_row, jit_options={"fastmath": {"contract"}})
+def _add_row(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int) -> Any:
+    def dense(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int) -> None:
+        if weight == 0.0:
+            return
+        if whole:
+            for j in range(X.shape[1]):
+                sums[k, j] += np.rint(weight * (scale * X[i, j]))
+        else:
+            for j in range(X.shape[1]):
+                sums[k, j] += weight * (scale * X[i, j])
+
+    def compressed(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int) -> None:
+        if weight == 0.0:
+            return
+        for t in range(X.indptr[i], X.indptr[i + 1]):
+            term = weight * (scale * X.data[t])
+            sums[k, X.indices[t]] += np.rint(term) if whole else term
+
+    return dense if isinstance(X, types.Array) else compressed
+
+
+def add_four(X: Any, i: Steps, weights: Floats, first: int, whole: bool, sums: Floats, k: int) -> None:
+    """Add the four finite rows from `first` on at once, which saves three of four passes over the sums."""
+    raise NotImplementedError
+
+
+@overload(add_four, jit_options={"fastmath": {"contract"}})
+def _add_four(X: Any, i: Steps, weights: Floats, first: int, whole: bool, sums: Floats, k: int) -> Any:
+    def dense(X: Any, i: Steps, weights: Floats, first: int, whole: bool, sums: Floats, k: int) -> None:
+        a, b, c, d = i[first], i[first + 1], i[first + 2], i[first + 3]
+        p, q, r, s = weights[first], weights[first + 1], weights[first + 2], weights[first + 3]
+        if whole:
+            for j in range(X.shape[1]):
+                pair = np.rint(p * X[a, j]) + np.rint(q * X[b, j])
+                sums[k, j] += pair + (np.rint(r * X[c, j]) + np.rint(s * X[d, j]))
+        else:
+            for j in range(X.shape[1]):
+                sums[k, j] += (p * X[a, j] + q * X[b, j]) + (r * X[c, j] + s * X[d, j])
+
+    def compressed(X: Any, i: Steps, weights: Floats, first: int, whole: bool, sums: Floats, k: int) -> None:
+        for r in range(first, first + 4):
+            add_row(X, i[r], 1.0, weights[r], whole, sums, k)
+
+    return dense if isinstance(X, types.Array) else compressed
+
+
+def write_row(X: Any, i: int, scale: float, weight: float, row: Floats) -> None:
+    """Write ``weight * (scale * X[i])``; zero, whatever the row holds, for weight zero."""
+    raise NotImplementedError
+
+
+@overload(write_row)
+def _write_row(X: Any, i: int, scale: float, weight: float, row: Floats) -> Any:
+    def dense(X: Any, i: int, scale: float, weight: float, row: Floats) -> None:
+        if weight == 0.0:
+            row[:] = 0.0
+        else:
+            for j in range(X.shape[1]):
+                row[j] = weight * (scale * X[i, j])
+
+    def compressed(X: Any, i: int, scale: float, weight: float, row: Floats) -> None:
+        row[:] = 0.0
+        if weight != 0.0:
+            for t in range(X.indptr[i], X.indptr[i + 1]):
+                row[X.indices[t]] = weight * (scale * X.data[t])
+
+    return dense if isinstance(X, types.Array) else compressed
+
+
+def layout(X: Any) -> Any:
+    """Give the arrays of a compressed matrix their names back.
+
+    Loops are called with plain tuples: numba takes a microsecond to recognize one, but fifty to recognize named ones.
+    """
+    raise NotImplementedError
+
+
+@overload(layout, jit_options=_INLINED)
+def _layout(X: Any) -> Any:
+    def dense(X: Any) -> Any:
+        return X
+
+    def compressed(X: Any) -> Any:
+        return Compressed(*X)
+
+    return dense if isinstance(X, types.Array) else compressed
+
+
+def fetch(X: Any, picks: Steps, start: int, stop: int) -> None:
+    """Ask the memory for rows that are read soon."""
+    raise NotImplementedError
+
+
+@overload(fetch, jit_options=_INLINED)
+def _fetch(X: Any, picks: Steps, start: int, stop: int) -> Any:
+    def dense(X: Any, picks: Steps, start: int, stop: int) -> None:
+        for p in range(start, stop):
+            prefetch(X, picked(picks, p))
+
+    def compressed(X: Any, picks: Steps, start: int, stop: int) -> None:
+        pass
+
+    return dense if isinstance(X, types.Array) else compressed

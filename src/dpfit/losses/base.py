@@ -94,6 +94,11 @@ class Loss(Record, ABC):
     """How the constants enter a guarantee's basis: enforced (proven, given guards) or declared by the caller."""
 
     @property
+    def outputs(self) -> int:
+        """How many numbers the parameter has for each entry of a row."""
+        return 1
+
+    @property
     def convex(self) -> bool:
         """Whether the loss is convex in theta for every example."""
         return True

@@ -6,6 +6,7 @@ clipped sums with an algorithm that allows clipping.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -69,6 +70,20 @@ class DeclaredLoss(Loss):
     def smoothness(self, bounds: Bounds, radius: float | None = None) -> Constant | None:
         return None if self.smoothness_bound is None else Constant(float(self.smoothness_bound), exact=False)
 
+    @abstractmethod
+    def value(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
+        """The losses, of shape (n,)."""
+
+    @abstractmethod
+    def gradient(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
+        """The gradients in theta, one for each row."""
+
+    def clipped_sum(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None, bound: float) -> Floats:
+        """The sum of the gradients, each scaled to norm at most ``bound``; NaN and infinite ones count as zero."""
+        gradients = self.gradient(theta, rows, labels)
+        flat = gradients.reshape(len(gradients), int(np.prod(gradients.shape[1:])))
+        return np.asarray(clip_gradients(flat, bound).sum(axis=0).reshape(gradients.shape[1:]))
+
     def to_json(self) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} holds Python functions, which cannot be written as JSON; keep the code that "
@@ -106,12 +121,6 @@ class CustomLoss(DeclaredLoss):
         gradients = np.asarray(self.gradient_function(point, matrix, targets), dtype=np.float64)
         return _shaped("gradient_function", gradients, (len(matrix), *point.shape))
 
-    def clipped_sum(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None, bound: float) -> Floats:
-        """The sum of the gradients, each scaled to norm at most ``bound``."""
-        gradients = self.gradient(theta, rows, labels)
-        flat = gradients.reshape(len(gradients), int(np.prod(gradients.shape[1:])))
-        return np.asarray(clip_gradients(flat, bound).sum(axis=0).reshape(gradients.shape[1:]))
-
 
 @dataclass(frozen=True, kw_only=True)
 class JaxLoss(DeclaredLoss):
@@ -137,40 +146,28 @@ class JaxLoss(DeclaredLoss):
         """The gradients in theta, one for each row."""
         return self._call("gradient", theta, rows, labels)
 
-    def clipped_sum(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None, bound: float) -> Floats:
-        """The sum of the gradients, each scaled to norm at most ``bound``; NaN and infinite ones count as zero."""
-        return self._call("clipped_sum", theta, rows, labels, positive("bound", bound))
-
-    def _call(self, name: str, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None, *options: float) -> Floats:
+    def _call(self, name: str, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None) -> Floats:
         jax = _import_jax()
         point, matrix, targets = _example_arrays(theta, rows, labels)
-        examples = matrix if targets is None else (matrix, targets)
+        examples = _padded(matrix) if targets is None else (_padded(matrix), _padded(targets))
         with _double_precision(jax):
-            return np.asarray(_vectorized(self.function)[name](point, examples, *options), dtype=np.float64)
+            return np.asarray(_vectorized(self.function)[name](point, examples), dtype=np.float64)[: len(matrix)]
 
 
 @lru_cache(maxsize=64)
 def _vectorized(function: Callable[[Any, Any], Any]) -> dict[str, Callable[..., Any]]:
     """The compiled batch functions of one loss, kept so that equal shapes compile once."""
     jax = _import_jax()
-    value = jax.vmap(function, in_axes=(None, 0))
-    gradient = jax.vmap(jax.grad(function), in_axes=(None, 0))
-
-    def clipped_sum(theta: Any, examples: Any, bound: Any) -> Any:
-        return jax.vmap(lambda row: _clip(jax.numpy, row, bound))(gradient(theta, examples)).sum(axis=0)
-
-    return {"value": jax.jit(value), "gradient": jax.jit(gradient), "clipped_sum": jax.jit(clipped_sum)}
+    return {
+        "value": jax.jit(jax.vmap(function, in_axes=(None, 0))),
+        "gradient": jax.jit(jax.vmap(jax.grad(function), in_axes=(None, 0))),
+    }
 
 
-def _clip(jnp: Any, gradient: Any, bound: Any) -> Any:
-    """One gradient scaled into the ball, with the margins of `dpfit.losses.guards.RowBall`."""
-    finite = jnp.where(jnp.isfinite(gradient).all(), gradient, 0.0)
-    margin = (gradient.size + 32) * 2.0**-53
-    largest = jnp.max(jnp.abs(finite), initial=0.0)
-    unit = finite / jnp.where(largest > 0, largest, 1.0)
-    norm = jnp.sqrt(jnp.sum(unit * unit))
-    keep = norm * (1 + margin) <= bound / jnp.where(largest > 0, largest, 1.0)
-    return jnp.where(keep, finite, unit * (bound * (1 - 4 * margin) / jnp.where(norm > 0, norm, 1.0)))
+def _padded(array: Floats) -> Floats:
+    """The array with zeros up to a power of two of examples: samples of random size share a few compiled shapes."""
+    missing = (1 << max(0, len(array) - 1).bit_length()) - len(array)
+    return np.concatenate([array, np.zeros((missing, *array.shape[1:]))]) if missing else array
 
 
 def _import_jax() -> Any:

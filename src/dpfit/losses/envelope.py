@@ -37,6 +37,8 @@ class LipschitzEnvelope(GLM):
         positive("bound", self.bound)
         if not isinstance(self.loss, GLM) or isinstance(self.loss, LipschitzEnvelope):
             raise ValueError("an envelope is of a generalized linear loss that is not itself an envelope")
+        # Labels are read as the loss reads them.
+        object.__setattr__(self, "binary_labels", self.loss.binary_labels)
 
     @property
     def code(self) -> int:

@@ -34,6 +34,8 @@ class GLM(Loss):
 
     is_glm: ClassVar[bool] = True
     link: ClassVar[str] = ""
+    binary_labels: ClassVar[bool] = False
+    """Whether labels are read as +1 (if positive) and -1 (if not)."""
 
     @property
     def code(self) -> int:
@@ -175,6 +177,7 @@ class Logistic(GLM):
 
     kind = "loss_logistic"
     link = "LOGISTIC"
+    binary_labels: ClassVar[bool] = True
 
     def steepest(self, bounds: Bounds, margin: float) -> float:
         return 1 / (1 + math.exp(-margin))
@@ -286,6 +289,7 @@ class Hinge(GLM):
 
     kind = "loss_hinge"
     link = "HINGE"
+    binary_labels: ClassVar[bool] = True
 
     def steepest(self, bounds: Bounds, margin: float) -> float:
         return 1.0
@@ -305,6 +309,7 @@ class SmoothedHinge(GLM):
 
     kind = "loss_smoothed_hinge"
     link = "SMOOTHED_HINGE"
+    binary_labels: ClassVar[bool] = True
     width: float
 
     def __post_init__(self) -> None:

@@ -112,7 +112,8 @@ class FeatureBox(Record):
         """
         lower, upper = self._ends()
         farthest = np.broadcast_to(np.maximum(np.abs(lower), np.abs(upper)), (count("features", features),))
-        return float(math.hypot(*farthest) * (1 + (features + 8) * 2.0**-52))
+        # The factor pays for relative errors, the term for those of subnormal numbers.
+        return float(math.hypot(*farthest) * (1 + (features + 8) * 2.0**-52) + (features + 8) * math.ulp(0.0))
 
     def apply(self, rows: ArrayLike) -> Floats:
         """The guarded rows, of shape (n, d)."""

@@ -17,7 +17,7 @@ one parameter, so that one compiled pass serves all of them: the switch costs a 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 from numba import njit
@@ -25,12 +25,20 @@ from numba import njit
 LOGISTIC, SQUARED, HUBER, HINGE, SMOOTHED_HINGE, PINBALL, ABSOLUTE = range(7)
 
 
-@njit(cache=True, inline="always")
+class Link(NamedTuple):
+    """What a compiled loop knows of a loss: code, parameter, and where the slope is clipped (see the envelope)."""
+
+    code: int
+    parameter: float = 0.0
+    bound: float = math.inf
+
+
+@njit(cache=True, forceinline=True)
 def value(code: int, parameter: float, margin: float, label: float) -> float:
     """The loss of one example."""
     if code == LOGISTIC:
-        z = -label * margin
-        return max(z, 0.0) + math.log1p(math.exp(-abs(z)))
+        z = label * margin
+        return max(-z, 0.0) + math.log1p(math.exp(-abs(z)))
     if code == SQUARED:
         return 0.5 * (margin - label) ** 2
     if code == HUBER:
@@ -49,15 +57,20 @@ def value(code: int, parameter: float, margin: float, label: float) -> float:
     return abs(margin - label)
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
+def logistic_slope(margin: float, label: float) -> float:
+    """The derivative of the logistic loss in the margin."""
+    # One exponential and no branch on z, which is as hard to predict as data is.
+    z = label * margin
+    tail = math.exp(-abs(z))
+    return -label * (tail if z >= 0.0 else 1.0) / (1.0 + tail)
+
+
+@njit(cache=True, forceinline=True)
 def slope(code: int, parameter: float, margin: float, label: float) -> float:
     """The derivative in the margin; at a corner the subgradient closest to zero."""
     if code == LOGISTIC:
-        z = label * margin
-        if z >= 0.0:
-            tail = math.exp(-z)
-            return -label * tail / (1.0 + tail)
-        return -label / (1.0 + math.exp(z))
+        return logistic_slope(margin, label)
     if code == SQUARED:
         return margin - label
     if code == HUBER:
@@ -72,7 +85,7 @@ def slope(code: int, parameter: float, margin: float, label: float) -> float:
     return 1.0 if margin > label else (-1.0 if margin < label else 0.0)
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
 def curvature(code: int, parameter: float, margin: float, label: float) -> float:
     """The second derivative in the margin, where it exists; zero at corners."""
     if code == LOGISTIC:
@@ -88,7 +101,7 @@ def curvature(code: int, parameter: float, margin: float, label: float) -> float
     return 0.0
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
 def crossing(code: int, parameter: float, level: float, label: float) -> float:
     """The margin at which the slope passes the ``level``, which must lie inside the range of slopes."""
     if code == LOGISTIC:
@@ -102,7 +115,7 @@ def crossing(code: int, parameter: float, level: float, label: float) -> float:
     return label
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
 def envelope_value(code: int, parameter: float, bound: float, margin: float, label: float) -> float:
     """The largest convex minorant in the margin whose slope stays within ``bound``; the loss itself for infinity."""
     steep = slope(code, parameter, margin, label)
@@ -113,13 +126,13 @@ def envelope_value(code: int, parameter: float, bound: float, margin: float, lab
     return value(code, parameter, touch, label) + level * (margin - touch)
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
 def envelope_slope(code: int, parameter: float, bound: float, margin: float, label: float) -> float:
     """The derivative of the envelope: the slope, clipped."""
     return min(max(slope(code, parameter, margin, label), -bound), bound)
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
 def envelope_curvature(code: int, parameter: float, bound: float, margin: float, label: float) -> float:
     """The second derivative of the envelope, zero where the slope is clipped."""
     if abs(slope(code, parameter, margin, label)) >= bound:

@@ -36,6 +36,10 @@ class Softmax(Loss):
     def __post_init__(self) -> None:
         count("classes", self.classes, least=2)
 
+    @property
+    def outputs(self) -> int:
+        return self.classes
+
     def value(self, logits: ArrayLike, labels: ArrayLike) -> Floats:
         """The losses of examples, one row of logits each."""
         shifted, picked = self._shifted(logits, labels)

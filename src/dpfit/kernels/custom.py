@@ -1,0 +1,62 @@
+"""A loop over records of a loss that the caller wrote, in the interpreter.
+
+Guards are those of the compiled loops, contributions are bounded whatever the caller's functions return, and those that
+are not finite count as zero. What a function returns for a record may depend on its batch in the last bits (matrix
+products do), so that the arithmetic of private sums is *idealised* here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from dpfit.kernels.bounds import Limits, guarded
+from dpfit.kernels.rows import layout, measured, picked, width_of, write_row
+from dpfit.losses.custom import CustomLoss, JaxLoss
+from dpfit.losses.guards import clip_gradients
+from dpfit.noise.source import Floats, Steps
+
+_ENTRIES = 2**20
+"""Entries of rows, or of per-example gradients, that are made at a time."""
+
+
+def gradients(
+    first: int, last: int, X: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats,
+    loss: CustomLoss | JaxLoss, bounds: tuple[Any, ...], inverse: float, valued: bool, values: Floats, sums: Floats,
+) -> None:  # fmt: skip
+    """Add values and gradients of blocks ``first .. last``."""
+    limits = Limits(*bounds)
+    size = max(1, _ENTRIES // max(1, width_of(X), thetas.shape[1]))
+    for b in range(first, last):
+        start, stop = b * count // each, (b + 1) * count // each
+        for low in range(start, stop, size):
+            length = min(size, stop - low)
+            rows, labels = np.empty((length, width_of(X))), np.empty(length)
+            _write_guarded(X, y, picks, low, bounds, rows, labels)
+            for k, theta in enumerate(thetas):
+                if valued:
+                    values[b, k] += _finite(loss.value(theta, rows, labels)[:, np.newaxis]).sum()
+                terms = loss.gradient(theta, rows, labels)
+                terms = _finite(terms) if math.isinf(limits.clip) else clip_gradients(terms, limits.clip)
+                sums[b, k] += (np.rint(terms * inverse) if inverse > 0.0 else terms).sum(axis=0)
+
+
+def _finite(terms: Floats) -> Floats:
+    return np.where(np.isfinite(terms).all(axis=1, keepdims=True), terms, 0.0)
+
+
+@njit(cache=True, error_model="numpy")
+def _write_guarded(
+    given: Any, y: Floats, picks: Steps, start: int, bounds: tuple[Any, ...], rows: Floats, labels: Floats
+) -> None:
+    """Write guarded rows and labels."""
+    X, limits = layout(given), Limits(*bounds)
+    origin = np.zeros((1, rows.shape[1]))
+    for p in range(len(rows)):
+        i = picked(picks, start + p)
+        scale, inner, norm = measured(X, i, origin, 0)
+        factor, _, labels[p] = guarded(scale, inner, norm, y[i], limits)
+        write_row(X, i, scale, factor, rows[p])

@@ -1,0 +1,408 @@
+"""Sums over records, one pass over the data each, for every loss and for dense and sparse rows.
+
+All take rows ``X`` (n, d), labels ``y`` (n,) and a loss; the public bounds that are enforced on each record as keywords
+(`dpfit.kernels.bounds.Guards`); and optionally the `index` of a minibatch, whose rows are read in place. ``X`` is
+float64 or float32, of any memory layout, or a CSR matrix of scipy; dense layouts other than C order are copied in
+pieces of 8 MiB. Accumulators are float64, their memory is O(d) times the fixed number of blocks, and no result depends
+on the number of threads (in `hessian` and `gram` up to BLAS, see `dpfit.kernels.rounding`).
+
+A parameter is a vector of d numbers. That of `Softmax` is a matrix (d, K), or the same numbers as a vector in C order,
+which is what solvers work with; sums come back in the shape that was given. A loss of the caller gets its parameter as
+a vector of any length. `Softmax` and the vector losses know what their labels are; label guards do not concern them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import singledispatch
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas
+
+from dpfit.kernels import custom, glm, softmax, vector
+from dpfit.kernels.bounds import Guards, limits
+from dpfit.kernels.fixed import inverse_step, total
+from dpfit.kernels.rows import as_labels, as_points, as_rows, blocks, pieces
+from dpfit.kernels.threads import spread
+from dpfit.losses.base import Loss
+from dpfit.losses.custom import DeclaredLoss
+from dpfit.losses.glm import GLM, Squared
+from dpfit.losses.links import Link
+from dpfit.losses.softmax import Softmax
+from dpfit.losses.vector import Distance, HuberDistance, LinearLoss, SquaredDistance
+from dpfit.noise.lattice import Grid
+from dpfit.noise.source import Floats, Steps
+
+_BUFFER = 2**21
+"""Entries of the buffer of `hessian`. It is filled by one thread: two pools of threads that wait for each other, ours
+and that of BLAS, cost more than they save."""
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """The loop that sums the gradients of a loss.
+
+    All loops take blocks, rows, labels, points, what they know of the loss, and limits, and fill the sums of blocks.
+    """
+
+    run: Callable[..., None]
+    loss: Any
+    point: tuple[int, ...]
+    """The shape of a parameter."""
+    labels: Guards = field(default_factory=Guards)
+    """What is enforced on labels in place of the caller's guards."""
+    compiled: bool = True
+
+
+@singledispatch
+def _loop(loss: Loss, width: int, size: int) -> _Loop:
+    raise ValueError(f"there is no pass over the data for {getattr(loss, 'kind', type(loss).__name__)!r}")
+
+
+@_loop.register
+def _(loss: GLM, width: int, size: int) -> _Loop:
+    return _Loop(glm.gradients, _link(loss), (width,))
+
+
+@_loop.register
+def _(loss: Softmax, width: int, size: int) -> _Loop:
+    classes = Guards(label_lower=0.0, label_upper=loss.classes - 1.0, binary=False)
+    return _Loop(softmax.gradients, loss.classes, (width, loss.classes), classes)
+
+
+@_loop.register(Distance)
+@_loop.register(SquaredDistance)
+@_loop.register(HuberDistance)
+@_loop.register(LinearLoss)
+def _(loss: Any, width: int, size: int) -> _Loop:
+    code = {Distance: vector.DISTANCE, LinearLoss: vector.LINEAR}.get(type(loss), vector.HUBER_DISTANCE)
+    return _Loop(vector.gradients, tuple(vector.Pull(code, float(getattr(loss, "width", math.inf)))), (width,))
+
+
+@_loop.register
+def _(loss: DeclaredLoss, width: int, size: int) -> _Loop:
+    return _Loop(custom.gradients, loss, (size,), compiled=False)
+
+
+def _link(loss: Loss) -> tuple[Any, ...]:
+    if not isinstance(loss, GLM):
+        raise ValueError(f"there is no Hessian pass for {loss.kind!r}; generalized linear losses have one")
+    return tuple(Link(loss.code, loss.parameter, loss.slope_bound))
+
+
+def gradient(
+    X: Any,
+    y: npt.ArrayLike,
+    theta: npt.ArrayLike,
+    loss: Loss,
+    *,
+    index: npt.ArrayLike | None = None,
+    values: bool = True,
+    **guards: Unpack[Guards],
+) -> tuple[float, Floats]:
+    """Sum the loss and its gradient at `theta` over records.
+
+    Parameters
+    ----------
+    X, y
+        Rows and labels.
+    theta
+        Where, finite.
+    loss
+        A loss of `dpfit.losses`.
+    index
+        Rows to sum over; all of them if missing.
+    values
+        Whether to sum losses, too. Where gradients are all that is needed, this saves a logarithm per record of the
+        logistic loss; the value is NaN then.
+    **guards
+        Bounds to enforce, see `dpfit.kernels.bounds.Guards`. `clip` bounds gradients, not values.
+
+    Returns
+    -------
+    value, gradient
+        The sums. They are rounded; for private releases use `clipped_sum`.
+
+    Examples
+    --------
+    >>> gradient([[3.0, 4.0], [1.0, 0.0]], [0.0, -1.0], [1.0, 0.0], Squared())
+    (6.5, array([11., 12.]))
+    >>> from scipy.sparse import csr_array
+    >>> gradient(csr_array([[3.0, 4.0], [1.0, 0.0]]), [0.0, -1.0], [1.0, 0.0], Squared())
+    (6.5, array([11., 12.]))
+    >>> gradient([[2.0]], [1], [[0.0, 0.0]], Softmax(2))[1]
+    array([[ 1., -1.]])
+    """
+    losses, sums = gradients(X, y, np.asarray(theta)[np.newaxis], loss, index=index, values=values, **guards)
+    return float(losses[0]), sums[0]
+
+
+def gradients(
+    X: Any,
+    y: npt.ArrayLike,
+    thetas: npt.ArrayLike,
+    loss: Loss,
+    *,
+    index: npt.ArrayLike | None = None,
+    values: bool = True,
+    **guards: Unpack[Guards],
+) -> tuple[Floats, Floats]:
+    """Sum the loss and its gradient at each of `thetas`, k parameters, reading the data once.
+
+    Returns
+    -------
+    values, gradients
+        Of shape (k,) and of the shape of `thetas`; see `gradient`.
+
+    Examples
+    --------
+    >>> gradients([[1.0], [2.0]], [0.0, 0.0], [[1.0], [-1.0]], Squared())
+    (array([2.5, 2.5]), array([[ 5.],
+           [-5.]]))
+    """
+    rows, given = as_rows(X), np.asarray(thetas)
+    loop = _loop(loss, rows.shape[1], given.shape[-1] if given.ndim else 0)
+    points = _points("theta", given, loop.point)
+    losses, gradients = np.full(len(points), 0.0 if values else math.nan), np.zeros(points.shape)
+    for part in _block_sums(rows, y, points, loop, index, guards, 0.0, values):
+        losses += part[0].sum(axis=0)
+        gradients += part[1].sum(axis=0)
+    return losses, gradients.reshape(given.shape)
+
+
+def clipped_sum(
+    X: Any,
+    y: npt.ArrayLike,
+    theta: npt.ArrayLike,
+    loss: Loss,
+    *,
+    grid: Grid,
+    index: npt.ArrayLike | None = None,
+    **guards: Unpack[Guards],
+) -> Steps:
+    """Sum clipped gradients exactly, each rounded to a grid.
+
+    A record's contribution depends on that record and `theta` only, bit for bit, and integers are added exactly in any
+    order. So the sum does not depend on the order of records, and one record changes it by what that record
+    contributes: a vector of l2 norm at most ``clip`` before rounding (see `dpfit.kernels.bounds`), moved by at most
+    half a step in each coordinate. With d parameters, adding or removing a record moves the sum by at most ``clip +
+    grid.rounding(d, "l2") / 2``, replacing one by at most ``2 * clip + grid.rounding(d, "l2")``. (Of a loss that the
+    caller wrote, `dpfit.kernels.custom` says what holds.)
+
+    Parameters
+    ----------
+    X, y, loss, index
+        As in `gradient`.
+    theta
+        One parameter, or several in one pass.
+    grid
+        Where contributions are rounded to. Its step must be in ``(clip / 2**31, clip]``.
+    **guards
+        Bounds to enforce; `clip` is required.
+
+    Returns
+    -------
+    steps
+        The sum in steps of the grid, of the shape of `theta`.
+
+    Examples
+    --------
+    >>> clipped_sum([[3.0, 4.0], [1.0, 0.0]], [0.0, -1.0], [1.0, 0.0], Squared(), clip=1.0, grid=Grid(-3))
+    array([13,  6])
+    >>> clipped_sum([[2.0]], [1], [[0.0, 0.0]], Softmax(2), clip=1.0, grid=Grid(-4))
+    array([[ 11, -11]])
+    """
+    rows, given = as_rows(X), np.asarray(theta)
+    loop = _loop(loss, rows.shape[1], given.shape[-1] if given.ndim else 0)
+    points = _points("theta", given, loop.point)
+    inverse = inverse_step(grid, guards.get("clip", math.inf))
+    steps = np.zeros(points.shape, dtype=np.int64)
+    for part in _block_sums(rows, y, points, loop, index, guards, inverse, False):
+        steps = total(part[1], steps)
+    return steps.reshape(given.shape)
+
+
+def hessian(
+    X: Any,
+    y: npt.ArrayLike,
+    theta: npt.ArrayLike,
+    loss: Loss,
+    *,
+    index: npt.ArrayLike | None = None,
+    **guards: Unpack[Guards],
+) -> Floats:
+    """Sum ``curvature * x x^T`` over guarded records of a generalized linear loss.
+
+    Rows times the square root of their curvature are written to a buffer of 16 MiB, and BLAS multiplies buffers. Its
+    order of summation is unknown: before a release, `dpfit.kernels.rounding.sum_error` belongs to the sensitivity.
+
+    Examples
+    --------
+    >>> hessian([[3.0, 4.0], [1.0, 0.0]], [0.0, 0.0], [0.0, 0.0], Squared())
+    array([[10., 12.],
+           [12., 16.]])
+    """
+    return _second_moments(X, y, theta, _link(loss), index, guards)[0]
+
+
+def gram(
+    X: Any, y: npt.ArrayLike, *, index: npt.ArrayLike | None = None, **guards: Unpack[Guards]
+) -> tuple[Floats, Floats]:
+    """Sum ``x x^T`` and ``x y`` over guarded records, as `hessian` does.
+
+    Examples
+    --------
+    >>> gram([[3.0, 4.0], [1.0, 0.0]], [1.0, 2.0])
+    (array([[10., 12.],
+           [12., 16.]]), array([5., 4.]))
+    """
+    return _second_moments(X, y, np.zeros(as_rows(X).shape[1]), _link(Squared()), index, guards)
+
+
+def hessian_vector(
+    X: Any,
+    y: npt.ArrayLike,
+    theta: npt.ArrayLike,
+    vector: npt.ArrayLike,
+    loss: Loss,
+    *,
+    index: npt.ArrayLike | None = None,
+    **guards: Unpack[Guards],
+) -> Floats:
+    """Sum ``curvature * <x, vector> x`` over guarded records: the product of `hessian` and `vector`.
+
+    Examples
+    --------
+    >>> hessian_vector([[3.0, 4.0], [1.0, 0.0]], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0], Squared())
+    array([10., 12.])
+    """
+    return _curvatures(X, y, theta, vector, _link(loss), index, guards)[1]
+
+
+def curvature_trace(
+    X: Any,
+    y: npt.ArrayLike,
+    theta: npt.ArrayLike,
+    loss: Loss,
+    *,
+    index: npt.ArrayLike | None = None,
+    **guards: Unpack[Guards],
+) -> float:
+    """Sum ``curvature * norm(x)**2`` over guarded records: the trace of `hessian`.
+
+    Examples
+    --------
+    >>> curvature_trace([[3.0, 4.0], [1.0, 0.0]], [0.0, 0.0], [0.0, 0.0], Squared())
+    26.0
+    """
+    return _curvatures(X, y, theta, np.zeros(np.shape(theta)), _link(loss), index, guards)[0]
+
+
+def margins(X: Any, theta: npt.ArrayLike, *, row_norm: float = math.inf, index: npt.ArrayLike | None = None) -> Floats:
+    """Return ``<x, theta>`` of each guarded row.
+
+    Examples
+    --------
+    >>> margins([[3.0, 4.0], [float("nan"), 0.0]], [1.0, 1.0])
+    array([7., 0.])
+    """
+    rows = as_rows(X)
+    width = rows.shape[1]
+    point, bounds = _point("theta", theta, width), tuple(limits(width, row_norm=row_norm))
+    results = [np.empty(0)]
+    for part, _, picks, count in pieces(rows, np.broadcast_to(0.0, rows.shape[0]), index):
+        results.append(np.empty(count))
+        each = blocks(count, 1)
+        spread(glm.write_margins, each, count * width, part, picks, count, each, point, bounds, results[-1])
+    return results[1] if len(results) == 2 else np.concatenate(results)
+
+
+def _points(name: str, given: npt.NDArray[Any], point: tuple[int, ...]) -> Floats:
+    """Return parameters as a stack of points, from one or several that may be flat."""
+    shape = point if given.shape[given.ndim - len(point) :] == point else (math.prod(point),)
+    several = given.shape[: given.ndim - len(shape)]
+    if len(several) > 1 or given.shape != (*several, *shape):
+        raise ValueError(f"{name} must have shape {point}, got {given.shape}")
+    stack = math.prod(several)
+    return as_points(name, given.reshape(stack, *shape), (stack, *shape)).reshape(stack, *point)
+
+
+def _point(name: str, theta: npt.ArrayLike, width: int) -> Floats:
+    return as_points(name, np.asarray(theta)[np.newaxis], (1, width))
+
+
+def _block_sums(
+    rows: Any,
+    y: npt.ArrayLike,
+    points: Floats,
+    loop: _Loop,
+    index: npt.ArrayLike | None,
+    guards: Guards,
+    inverse: float,
+    valued: bool,
+) -> Iterator[tuple[Floats, Floats]]:
+    """Yield the sums of values and gradients by block; with an inverse step, gradients are rounded to whole steps."""
+    n, width = rows.shape
+    enforced: Guards = {**guards, **loop.labels}
+    bounds = tuple(limits(sum(loop.point), **enforced))
+    turned = _turned(points)
+    for part, labels, picks, count in pieces(rows, as_labels(y, n), index):
+        each = blocks(count, points.size)
+        values, sums = np.zeros((each, len(points))), np.zeros((each, *turned.shape))
+        work = count * width if loop.compiled else 0
+        common = (part, labels, picks, count, each, turned, loop.loss, bounds, inverse, bool(valued))
+        spread(loop.run, each, work, *common, values, sums)
+        yield values, _turned(sums, 1)
+
+
+def _turned(points: Floats, axes: int = 0) -> Floats:
+    """Matrices transposed, so that loops find the parameters of a class side by side; vectors as they are."""
+    return np.ascontiguousarray(points.swapaxes(-1, -2)) if points.ndim - axes == 3 else points
+
+
+def _second_moments(
+    X: Any, y: npt.ArrayLike, theta: npt.ArrayLike, link: tuple[Any, ...], index: npt.ArrayLike | None, guards: Guards
+) -> tuple[Floats, Floats]:
+    rows = as_rows(X)
+    n, width = rows.shape
+    point, bounds = _point("theta", theta, width), tuple(limits(width, **guards))
+    matrix, cross = np.zeros((width, width), order="F"), np.zeros(width)
+    if width == 0:
+        return matrix, cross
+    size = max(256, _BUFFER // width)
+    buffer = np.empty((size, width))
+    for part, labels, picks, count in pieces(rows, as_labels(y, n), index):
+        for start in range(0, count, size):
+            filled = buffer[: min(size, count - start)]
+            glm.write_scaled(part, labels, picks, start, point, link, bounds, filled, cross)
+            # The transpose of a C-ordered buffer is what BLAS calls a matrix; nothing is copied.
+            matrix = blas.dsyrk(1.0, filled.T, beta=1.0, c=matrix, overwrite_c=True)
+    return np.ascontiguousarray(np.triu(matrix) + np.triu(matrix, 1).T), cross
+
+
+def _curvatures(
+    X: Any,
+    y: npt.ArrayLike,
+    theta: npt.ArrayLike,
+    vector: npt.ArrayLike,
+    link: tuple[Any, ...],
+    index: npt.ArrayLike | None,
+    guards: Guards,
+) -> tuple[float, Floats]:
+    rows = as_rows(X)
+    n, width = rows.shape
+    point, direction = _point("theta", theta, width), _point("vector", vector, width)
+    bounds = tuple(limits(width, **guards))
+    trace, product = 0.0, np.zeros(width)
+    for part, labels, picks, count in pieces(rows, as_labels(y, n), index):
+        each = blocks(count, width)
+        traces, sums = np.zeros(each), np.zeros((each, 1, width))
+        common = (part, labels, picks, count, each, point, direction, link, bounds)
+        spread(glm.curvatures, each, count * width, *common, traces, sums)
+        trace += float(traces.sum())
+        product += sums.sum(axis=0)[0]
+    return trace, product
