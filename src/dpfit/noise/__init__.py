@@ -1,10 +1,10 @@
 """Randomness: the only room in which it is made."""
 
-from dpfit.noise.additive import add_gaussian, add_generalized_gaussian, add_l2_laplace, add_laplace
+from dpfit.noise.additive import add_gaussian, add_generalized_gaussian, add_l2_laplace, add_laplace, add_linf_laplace
 from dpfit.noise.discrete import discrete_gaussian, discrete_laplace
 from dpfit.noise.lattice import INTEGERS, Grid
-from dpfit.noise.laws import Gaussian, GeneralizedGaussian, Laplace, Law
-from dpfit.noise.rounded import rounded, rounded_l2_laplace
+from dpfit.noise.laws import Gaussian, GeneralizedGaussian, Laplace, Law, Uniform
+from dpfit.noise.rounded import rounded, rounded_l2_laplace, rounded_linf_laplace
 from dpfit.noise.source import Source
 
 __all__ = [
@@ -15,12 +15,15 @@ __all__ = [
     "Laplace",
     "Law",
     "Source",
+    "Uniform",
     "add_gaussian",
     "add_generalized_gaussian",
     "add_l2_laplace",
     "add_laplace",
+    "add_linf_laplace",
     "discrete_gaussian",
     "discrete_laplace",
     "rounded",
     "rounded_l2_laplace",
+    "rounded_linf_laplace",
 ]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dpfit.noise.lattice import LIMIT, Grid, Norm
 from dpfit.noise.laws import Gaussian, GeneralizedGaussian, Laplace, Law
-from dpfit.noise.rounded import rounded, rounded_l2_laplace
+from dpfit.noise.rounded import rounded, rounded_l2_laplace, rounded_linf_laplace
 from dpfit.noise.source import Floats, Source, Steps
 
 
@@ -105,6 +105,29 @@ def add_l2_laplace(
     """
     _require_positive("l2_sensitivity", l2_sensitivity)
     return _add(values, rounded_l2_laplace, l2_sensitivity, "l2", noise_multiplier, source, grid)
+
+
+def add_linf_laplace(
+    values: npt.ArrayLike,
+    *,
+    linf_sensitivity: float,
+    noise_multiplier: float,
+    source: Source,
+    grid: Grid | None = None,
+) -> Floats:
+    """Add one noise vector with density prop. to exp(-max(abs(x)) / scale), over all values at once.
+
+    The scale is ``noise_multiplier * linf_sensitivity``. The release is epsilon-DP with
+    epsilon = 1 / noise_multiplier. The other parameters, the rounding and the result are as in `add_laplace`.
+
+    Examples
+    --------
+    >>> noisy = add_linf_laplace([3.0, 4.0], linf_sensitivity=1.0, noise_multiplier=2.0, source=Source())
+    >>> noisy.shape
+    (2,)
+    """
+    _require_positive("linf_sensitivity", linf_sensitivity)
+    return _add(values, rounded_linf_laplace, linf_sensitivity, "linf", noise_multiplier, source, grid)
 
 
 def add_generalized_gaussian(

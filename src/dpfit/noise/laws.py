@@ -119,6 +119,26 @@ class GeneralizedGaussian:
         return gamma_survival(1 / shape, x**shape, context)
 
 
+@dataclass(frozen=True)
+class Uniform:
+    """The uniform law on [-1, 1].
+
+    Examples
+    --------
+    >>> float(Uniform().quantile(np.array(0.25)))
+    0.75
+    """
+
+    error = 2.0**-52
+    steepness = 1.0
+
+    def quantile(self, tail: Floats) -> Floats:
+        return np.asarray(1 - tail)
+
+    def survival(self, x: Multiprecision, context: Multiprecision) -> Multiprecision:
+        return max(1 - x, context.zero)
+
+
 def gamma_survival(shape: Multiprecision, x: Multiprecision, context: Multiprecision) -> Multiprecision:
     """Return the probability that a Gamma(shape) variable exceeds ``x``.
 

@@ -1,0 +1,230 @@
+"""Counting queries and noise on their answers: what all counting algorithms share.
+
+A counting query asks how many records have a property. One neighbour change moves some of the answers, each by exactly
+one. So everything privacy needs to know of a workload is how many answers can move: ``changed``. The l1 sensitivity is
+``changed``, the l2 sensitivity its square root, the l-infinity sensitivity 1; the number of queries never enters.
+docs/explanation/queries.md has the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.core import Answer, Mechanism, Plan, Risk, Run, Step, require_records
+from dpfit.noise import Source
+from dpfit.privacy import Assumption, Basis, Budget
+from dpfit.privacy.check import count, one_of
+from dpfit.privacy.event import Event
+from dpfit.privacy.record import Record
+from dpfit.theory.errors import ErrorLaw, checked_criterion
+
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+RELATIONS = ("replace", "add_remove")
+
+
+@dataclass(frozen=True)
+class CountingQueries(Record, ABC):
+    """A workload of ``number`` counting queries, of which each record answers at most ``at_most`` with yes."""
+
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """How many queries."""
+
+    @abstractmethod
+    def changed(self, relation: str) -> int:
+        """How many answers one neighbour change can move, each by one."""
+
+    @abstractmethod
+    def answers(self, data: Any) -> Counts:
+        """The exact answers."""
+
+    def sensitivity(self, norm: str, relation: str) -> float:
+        """How far one neighbour change moves the vector of answers, rounded up."""
+        moved = self.changed(one_of("relation", relation, RELATIONS))
+        one_of("norm", norm, ("l1", "l2", "linf"))
+        root = math.sqrt(moved)
+        l2 = root if math.isqrt(moved) ** 2 == moved else math.nextafter(root, math.inf)
+        return {"l1": float(moved), "l2": l2, "linf": 1.0}[norm]
+
+
+def changed_answers(number: int, at_most: int, relation: str) -> int:
+    """How many of ``number`` answers can move if a record says yes to at most ``at_most`` of the queries.
+
+    A record that is added or removed moves the answers it says yes to. A record that is replaced by another moves those
+    that exactly one of the two says yes to.
+
+    >>> changed_answers(10, 1, "add_remove"), changed_answers(10, 1, "replace"), changed_answers(10, 8, "replace")
+    (1, 2, 10)
+    """
+    return at_most if one_of("relation", relation, RELATIONS) == "add_remove" else min(2 * at_most, number)
+
+
+@dataclass(frozen=True)
+class Flags(CountingQueries):
+    """Queries given by the data themselves: each record is a row of ``queries`` flags, 1 for yes and 0 for no.
+
+    ``at_most`` is how many flags of a record count; if it has more, the first ones do. A cell that is not a number
+    is a no.
+
+    >>> Flags(3, at_most=2).answers([[1, 1, 1], [0, 0, 1]])
+    array([1, 1, 1])
+    """
+
+    kind = "flag_queries"
+    queries: int
+    at_most: int | None = None
+
+    def __post_init__(self) -> None:
+        count("the number of queries", self.queries)
+        if self.at_most is not None and count("at_most", self.at_most) > self.queries:
+            raise ValueError(f"at_most must not exceed the number of queries, {self.queries}, got {self.at_most}")
+
+    @property
+    def number(self) -> int:
+        return self.queries
+
+    def changed(self, relation: str) -> int:
+        return changed_answers(self.queries, self.at_most or self.queries, relation)
+
+    def answers(self, data: Any) -> Counts:
+        try:
+            rows = np.asarray(data, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError("the data must be an array of flags") from None
+        if rows.ndim != 2 or rows.shape[1] != self.queries:
+            raise ValueError(f"the plan is for rows of {self.queries} flags, the data have shape {rows.shape[1:]}")
+        return np.asarray(first_flags(np.nan_to_num(rows) != 0, self.at_most).sum(axis=0, dtype=np.int64))
+
+
+def first_flags(flags: NDArray[np.bool_], at_most: int | None) -> NDArray[np.bool_]:
+    """The flags with all but the first ``at_most`` of each row taken away."""
+    return flags if at_most is None else flags & (np.cumsum(flags, axis=1) <= at_most)
+
+
+@dataclass(frozen=True)
+class CountNoise(Record, ABC):
+    """A law of integer noise for counts: its event, its draws, the law of its errors."""
+
+    theorem: ClassVar[str]
+    independent: ClassVar[bool] = True
+    """Whether the noise of a count does not depend on how many others there are."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The law in words."""
+
+    @abstractmethod
+    def event(self, changed: int) -> Event:
+        """What is done, if one neighbour change moves ``changed`` answers by one each."""
+
+    @abstractmethod
+    def add(self, counts: Counts, changed: int, source: Source) -> Floats:
+        """The counts with noise, whole numbers again."""
+
+    @abstractmethod
+    def errors(self, number: int, changed: int) -> ErrorLaw:
+        """The law of the noise on ``number`` counts."""
+
+
+@dataclass(frozen=True)
+class NoisyCounts(Mechanism):
+    """Answers of counting queries plus noise; all fields are public."""
+
+    kind = "noisy_counts"
+    noise: CountNoise
+    workload: CountingQueries
+    relation: str
+
+    def __post_init__(self) -> None:
+        one_of("relation", self.relation, RELATIONS)
+
+    @property
+    def event(self) -> Event:
+        return self.noise.event(self.workload.changed(self.relation))
+
+    @property
+    def errors(self) -> ErrorLaw:
+        """The law of the noise."""
+        return self.noise.errors(self.workload.number, self.workload.changed(self.relation))
+
+    @property
+    def risk(self) -> Risk:
+        of = "the count" if self.workload.number == 1 else f"the {self.workload.number} counts"
+        return Risk(self.errors.expected_max, f"largest error of {of}")
+
+    def half_width(self, level: float = 0.95, simultaneous: bool = False) -> int:
+        """What an error (with ``simultaneous``: any error) stays within, with probability at least ``level``.
+
+        Released noise is the rounded law, and a rounded number is within h exactly if the number is within h + 1/2.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
+        law = self.errors
+        width = law.max_quantile(level) if simultaneous else law.quantile(level)
+        return max(0, math.ceil(width - 0.5))
+
+    def run(self, data: Any, run: Run) -> Floats:
+        return self.noise.add(self.workload.answers(data), self.workload.changed(self.relation), run.noise)
+
+    def run_many(self, data: Any, run: Run, count: int) -> list[Floats]:
+        """Independent outputs of `run`: answers are counted once, noise is drawn at once where it can be."""
+        answers, changed = self.workload.answers(data), self.workload.changed(self.relation)
+        if self.noise.independent:
+            return list(self.noise.add(np.tile(answers, count), changed, run.noise).reshape(count, -1))
+        return [self.noise.add(answers, changed, run.noise) for _ in range(count)]
+
+
+def counting_workload(name: str, problem: Answer) -> CountingQueries:
+    """The workload of a problem that a counting algorithm answers."""
+    if not isinstance(problem.workload, CountingQueries):
+        raise ValueError(f"{name} answers counting queries, not {problem.workload.kind!r}")
+    return problem.workload
+
+
+def counting_basis(theorem: str, workload: CountingQueries, budget: Budget) -> Basis:
+    """Why noisy counts are private."""
+    moved = workload.changed(budget.relation)
+    answers = "one answer" if moved == 1 else f"at most {moved} answers"
+    enforced = Assumption(f"one neighbour change moves {answers}, each by one", "enforced")
+    return Basis(theorem, budget.relation, budget.unit, (enforced,), "exact")
+
+
+@dataclass(frozen=True)
+class CountingAlgorithm(ABC):
+    """Plans noisy counts with the smallest noise of one law."""
+
+    name: str
+
+    @abstractmethod
+    def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> CountNoise:
+        """The law with the smallest error within the budget, calibrated."""
+
+    def plan(self, problem: Answer, budget: Budget, *, minimize: str | float = "max") -> Plan:
+        """One step. ``minimize`` is the error that a free choice of the law goes by: "max", "average" or a level."""
+        require_records(self.name, budget)
+        workload = counting_workload(self.name, problem)
+        changed = workload.changed(budget.relation)
+        noise = self.noise(workload.number, changed, budget, checked_criterion(minimize))
+        mechanism = NoisyCounts(noise, workload, budget.relation)
+        return Step(mechanism, counting_basis(noise.theorem, workload, budget))
+
+    def example(self, relation: str) -> tuple[Answer, Any, Any]:
+        """A record that says no to all queries says yes to all of them, or one that says yes to all leaves."""
+        return moving_counts(relation)
+
+
+def moving_counts(relation: str) -> tuple[Answer, Any, Any]:
+    """A problem of four queries, and neighbours whose answers all move by one."""
+    rows = np.zeros((4, 4))
+    rows[-1] = 1.0
+    return Answer(n=4, workload=Flags(4)), rows, (rows[:-1] if relation == "add_remove" else np.zeros((4, 4)))

@@ -1,0 +1,67 @@
+"""Counts with Gaussian noise.
+
+Guarantee: mu-GDP with mu = sqrt(changed) / standard deviation. Reference: [Gan22] Example 5, Fact 15; card 10/C02.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpfit.mechanisms.counting import CountingAlgorithm, CountNoise, Counts, Floats
+from dpfit.mechanisms.mean import calibrated
+from dpfit.noise import INTEGERS, Source, add_gaussian
+from dpfit.privacy import Budget
+from dpfit.privacy.check import positive
+from dpfit.privacy.event import Event, Gaussian
+from dpfit.theory.generalized_gaussian import IndependentErrors
+
+
+@dataclass(frozen=True)
+class GaussianCountNoise(CountNoise):
+    """Independent normal noise; multiplier = standard deviation / l2 sensitivity."""
+
+    kind = "gaussian_count_noise"
+    theorem = "Gaussian mechanism [Gan22, Fact 15]"
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+
+    @property
+    def label(self) -> str:
+        return "Gaussian"
+
+    def event(self, changed: int) -> Event:
+        return Gaussian(self.noise_multiplier)
+
+    def add(self, counts: Counts, changed: int, source: Source) -> Floats:
+        return add_gaussian(
+            counts,
+            l2_sensitivity=math.nextafter(math.sqrt(changed), math.inf),
+            noise_multiplier=self.noise_multiplier,
+            source=source,
+            grid=INTEGERS,
+        )
+
+    def errors(self, number: int, changed: int) -> IndependentErrors:
+        return IndependentErrors(2.0, self.noise_multiplier * math.sqrt(2 * changed), number)
+
+
+@dataclass(frozen=True)
+class GaussianCounts(CountingAlgorithm):
+    """Plans counts with Gaussian noise.
+
+    >>> from dpfit.core import Answer
+    >>> from dpfit.mechanisms.counting import Flags
+    >>> plan = gaussian_counts.plan(Answer(n=100, workload=Flags(5)), Budget(mu=0.5))
+    >>> plan.guarantee.mu, round(plan.mechanism.errors.scale / 2**0.5, 4)
+    (0.5, 4.4721)
+    """
+
+    def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> GaussianCountNoise:
+        event = calibrated(self.name, Gaussian(1.0), budget)
+        return GaussianCountNoise(event.to_json()["noise_multiplier"])
+
+
+gaussian_counts = GaussianCounts("gaussian_counts")

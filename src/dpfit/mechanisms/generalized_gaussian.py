@@ -1,0 +1,127 @@
+"""Counts with noise of density exp(-(|x| / scale)^p): smaller largest errors than Gaussian noise.
+
+Guarantee: (epsilon, delta)-DP by the exact composition of the one-coordinate curve, once for each answer that can move.
+Reference: [Gan22] Theorems 17 and 34; the worst change is that of all movable answers at once (card 10/C08), proof in
+docs/explanation/accounting.md 2.5 and docs/explanation/queries.md. The printed constants are in
+`dpfit.theory.counting_queries`; noise is calibrated numerically instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from dpfit.mechanisms.counting import CountingAlgorithm, CountNoise, Counts, Floats
+from dpfit.noise import INTEGERS, Source, add_generalized_gaussian
+from dpfit.noise import GeneralizedGaussian as Law
+from dpfit.privacy import Budget, NotReachable, calibrate, gaussian
+from dpfit.privacy.event import Event, GeneralizedGaussian
+from dpfit.theory.counting_queries import limiting_scale
+from dpfit.theory.generalized_gaussian import IndependentErrors
+
+SHAPES = (1.0, 1.6, 2.4, 3.5, 5.0, 8.0)
+"""Where the search for the best shape starts."""
+
+_MANY = 1000
+"""From this many moving answers on, the central limit theorem finds the same shape (to 0.5% in the scale) at once."""
+
+
+@dataclass(frozen=True)
+class GeneralizedGaussianCountNoise(CountNoise):
+    """Independent noise on every count; multiplier = scale, since a count moves by one."""
+
+    kind = "generalized_gaussian_count_noise"
+    theorem = "generalized Gaussian mechanism [Gan22, Theorem 17], accounted exactly"
+    noise_multiplier: float
+    shape: float
+
+    def __post_init__(self) -> None:
+        # The accounted law and the drawn one each check their range, now and not when the budget is spent.
+        GeneralizedGaussian(self.noise_multiplier, self.shape, 1)
+        Law(self.shape)
+
+    @property
+    def label(self) -> str:
+        return f"generalized Gaussian (p = {self.shape:g})"
+
+    def event(self, changed: int) -> Event:
+        return GeneralizedGaussian(self.noise_multiplier, self.shape, changed)
+
+    def add(self, counts: Counts, changed: int, source: Source) -> Floats:
+        return add_generalized_gaussian(
+            counts,
+            linf_sensitivity=1.0,
+            noise_multiplier=self.noise_multiplier,
+            shape=self.shape,
+            source=source,
+            grid=INTEGERS,
+        )
+
+    def errors(self, number: int, changed: int) -> IndependentErrors:
+        return IndependentErrors(self.shape, self.noise_multiplier, number)
+
+
+@dataclass(frozen=True)
+class GeneralizedGaussianCounts(CountingAlgorithm):
+    """Plans counts with generalized Gaussian noise; ``shape`` None takes the best one.
+
+    >>> from dpfit.core import Answer
+    >>> from dpfit.mechanisms.counting import Flags
+    >>> problem = Answer(n=100, workload=Flags(1000))
+    >>> plan = generalized_gaussian.plan(problem, Budget(epsilon=1.0, delta=1e-6))
+    >>> plan.mechanism.noise.label, round(plan.risk.expected)
+    ('generalized Gaussian (p = 3.72)', 400)
+    """
+
+    shape: float | None = None
+
+    def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> GeneralizedGaussianCountNoise:
+        if budget.kind != "approximate":
+            raise NotReachable(
+                f"{self.name} promises (epsilon, delta); for mu or rho use Gaussian noise, for pure epsilon Laplace or "
+                "K-norm noise"
+            )
+        shape = best_shape(number, changed, budget, minimize) if self.shape is None else self.shape
+        return GeneralizedGaussianCountNoise(calibrated_scale(changed, shape, budget), shape)
+
+
+def calibrated_scale(changed: int, shape: float, budget: Budget) -> float:
+    """The smallest scale within the budget, by exact accounting."""
+    template = GeneralizedGaussian(1.0, shape, changed)
+    event = calibrate(template, budget, first_guess=_limit(changed, budget)(shape))
+    return float(event.to_json()["noise_multiplier"])
+
+
+@lru_cache(maxsize=256)
+def best_shape(number: int, changed: int, budget: Budget, minimize: str | float) -> float:
+    """The shape with the smallest predicted error, to two digits; any shape is private, so this may be approximate.
+
+    >>> best_shape(10**6, 10**6, Budget(epsilon=1.0, delta=1e-6), "max")
+    5.04
+    """
+    if changed >= _MANY:
+        scale, steps = _limit(changed, budget), 20
+    else:
+        scale, steps = (lambda shape: calibrated_scale(changed, shape, budget)), 5
+
+    def size(shape: float) -> float:
+        return IndependentErrors(shape, scale(shape), number).size(minimize)
+
+    sizes = [size(shape) for shape in SHAPES]
+    best = int(np.argmin(sizes))
+    low, high = SHAPES[max(best - 1, 0)], SHAPES[min(best + 1, len(SHAPES) - 1)]
+    refined = minimize_scalar(size, bounds=(low, high), method="bounded", options={"xatol": 0.02, "maxiter": steps})
+    # The ends of the range are not visited by the search between them.
+    return SHAPES[best] if sizes[best] <= refined.fun else round(float(refined.x), 2)
+
+
+def _limit(changed: int, budget: Budget) -> Callable[[float], float]:
+    mu = gaussian.mu(float(budget.epsilon or 0.0), float(budget.delta or 0.0))
+    return lambda shape: limiting_scale(changed, shape, mu)
+
+
+generalized_gaussian = GeneralizedGaussianCounts("generalized_gaussian")

@@ -1,0 +1,142 @@
+"""Axes: public partitions of what one column can hold. Every record is in exactly one cell of an axis."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.data.schema import Category, Column, Number, Schema
+from dpfit.data.table import Table
+from dpfit.privacy.check import count, number
+from dpfit.privacy.record import Record
+
+Cells = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Axis(Record, ABC):
+    """A column and its cells."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The column."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The cells in words."""
+
+    @abstractmethod
+    def cells(self, table: Table) -> Cells:
+        """The cell of each record."""
+
+    @property
+    def size(self) -> int:
+        """How many cells."""
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Categories(Axis):
+    """The categories of a column and, last, "other".
+
+    >>> Categories(Category("ward", ("A", "B"))).cells(Table({"ward": ["B", "A", "Z", None]}))
+    array([1, 0, 2, 2])
+    """
+
+    kind = "category_axis"
+    column: Category
+
+    @property
+    def name(self) -> str:
+        return self.column.name
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*self.column.categories, "other")
+
+    def cells(self, table: Table) -> Cells:
+        return self.column.codes(table)
+
+
+@dataclass(frozen=True)
+class Bins(Axis):
+    """Bins of a number: each takes its lower edge, the last both edges; a column that may be empty has one bin more.
+
+    >>> bins = Bins(Number("age", 0, 120), (0.0, 18.0, 65.0, 120.0))
+    >>> bins.cells(Table({"age": [18, 17, 120, 999, None]}))
+    array([1, 0, 2, 2, 1])
+    """
+
+    kind = "bin_axis"
+    column: Number
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        edges = [number("edge", edge) for edge in self.edges]
+        rising = all(a < b for a, b in pairwise(edges))
+        if len(edges) < 2 or not rising or edges[0] != self.column.lower or edges[-1] != self.column.upper:
+            raise ValueError(
+                f"the edges of {self.name!r} must rise from {self.column.lower!r} to {self.column.upper!r}, the range "
+                "of the column in the schema"
+            )
+
+    @property
+    def name(self) -> str:
+        return self.column.name
+
+    @property
+    def bins(self) -> int:
+        """How many bins hold numbers."""
+        return len(self.edges) - 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        inner = [f"[{a:g}, {b:g})" for a, b in zip(self.edges[:-2], self.edges[1:-1], strict=True)]
+        last = f"[{self.edges[-2]:g}, {self.edges[-1]:g}]"
+        return (*inner, last, *(("missing",) if self.column.nullable else ()))
+
+    def cells(self, table: Table) -> Cells:
+        place = np.searchsorted(np.asarray(self.edges[1:-1], dtype=np.float64), self.column.clamp(table), side="right")
+        if self.column.nullable:
+            place = np.where(np.isnan(table.numbers(self.name)), self.bins, place)
+        return np.asarray(place, dtype=np.int64)
+
+
+BinChoice = Mapping[str, int | Sequence[float]]
+
+
+def axis(schema: Schema, name: str, bins: BinChoice) -> Axis:
+    """The axis of a column of the schema; ``bins`` has a number of equal bins or the edges for each number column."""
+    column = column_of(schema, name)
+    if isinstance(column, Category):
+        if name in bins:
+            raise ValueError(f"column {name!r} has categories; bins are for numbers")
+        return Categories(column)
+    if name not in bins:
+        raise ValueError(f"column {name!r} is a number: say how to cut it, as in bins={{{name!r}: 10}}")
+    choice = bins[name]
+    if isinstance(choice, int):
+        edges = np.linspace(column.lower, column.upper, count(f"bins of {name!r}", choice) + 1)
+        return Bins(column, (float(column.lower), *map(float, edges[1:-1]), float(column.upper)))
+    return Bins(column, tuple(float(edge) for edge in choice))
+
+
+def columns_of(schema: Schema) -> tuple[Column, ...]:
+    """All columns of the schema, the target included."""
+    return schema.columns if schema.target is None else (*schema.columns, schema.target)
+
+
+def column_of(schema: Schema, name: str) -> Column:
+    """A column of the schema, by its name."""
+    known = columns_of(schema)
+    for column in known:
+        if column.name == name:
+            return column
+    raise ValueError(f"the schema has no column {name!r}; it has {', '.join(repr(c.name) for c in known)}")

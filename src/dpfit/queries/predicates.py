@@ -1,0 +1,175 @@
+"""Predicates: how many records satisfy each of several conditions.
+
+Predicates that can be shown never to hold together count each record at most once. For others the caller says in how
+many of them a record may count, and that is enforced: a record that satisfies more counts in the first ones only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.data.schema import Category, Column, Number
+from dpfit.data.table import Table
+from dpfit.mechanisms.counting import Counts, changed_answers, first_flags
+from dpfit.privacy.check import count, number
+from dpfit.privacy.record import Record
+from dpfit.queries.workload import TableQueries, checked_number
+
+_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Condition(Record):
+    """A column has one of these categories, or lies between these two numbers (the upper one excluded)."""
+
+    kind = "predicate_condition"
+    column: str
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        if any(isinstance(value, str) for value in self.values):
+            return f"{self.column} in {', '.join(map(str, self.values))}"
+        return f"{self.column} from {self.values[0]:g} to {self.values[-1]:g}"
+
+
+@dataclass(frozen=True)
+class Predicate(Record):
+    """Several conditions, all of which must hold."""
+
+    kind = "predicate"
+    conditions: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.conditions)) or "all"
+
+
+def where(**facts: Any) -> Predicate:
+    """A predicate: a category or several for a column of categories, a pair of numbers for a column of numbers.
+
+    Numbers take their lower end and not the upper one, except that the end of the column's range is included.
+
+    >>> str(where(ward=("A", "B"), age=(18, 65)))
+    'ward in A, B and age from 18 to 65'
+    """
+    listed = {name: tuple(value) if isinstance(value, tuple | list) else (value,) for name, value in facts.items()}
+    return Predicate(tuple(Condition(name, values) for name, values in listed.items()))
+
+
+@dataclass(frozen=True)
+class Predicates(TableQueries):
+    """Counts of predicates over columns of a schema; ``at_most`` is how many of them one record may count in.
+
+    >>> wards = (Category("ward", ("A", "B")),)
+    >>> Predicates(wards, (where(ward="A"), where(ward="B"))).changed("replace")
+    2
+    >>> Predicates(wards, (where(ward="A"), where(ward=("A", "B"))))
+    Traceback (most recent call last):
+        ...
+    ValueError: 'ward in A' and 'ward in A, B' may hold for one record: say in how many of the 2 predicates a record \
+may count, as in at_most=2 (a record that satisfies more counts in the first ones)
+    """
+
+    kind = "predicate_queries"
+    facts: tuple[Column, ...]
+    predicates: tuple[Predicate, ...]
+    at_most: int | None = None
+
+    def __post_init__(self) -> None:
+        checked_number(len(self.predicates))
+        for predicate in self.predicates:
+            for condition in predicate.conditions:
+                _check(condition, self._column(condition.column))
+        if self.at_most is not None:
+            if count("at_most", self.at_most) > self.number:
+                raise ValueError(f"at_most must not exceed the number of predicates, {self.number}")
+            return
+        for one, other in combinations(self.predicates, 2):
+            if not _disjoint(one, other):
+                raise ValueError(
+                    f"{str(one)!r} and {str(other)!r} may hold for one record: say in how many of the {self.number} "
+                    f"predicates a record may count, as in at_most={self.number} (a record that satisfies more counts "
+                    "in the first ones)"
+                )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(c.column for predicate in self.predicates for c in predicate.conditions))
+
+    @property
+    def number(self) -> int:
+        return len(self.predicates)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(map(str, self.predicates))
+
+    def changed(self, relation: str) -> int:
+        return changed_answers(self.number, self.at_most or 1, relation)
+
+    def answers(self, data: Any) -> Counts:
+        table = Table(data)
+        held = {c: _holds(c, self._column(c.column), table) for p in self.predicates for c in p.conditions}
+        total = np.zeros(self.number, dtype=np.int64)
+        for start in range(0, table.rows, _ROWS):
+            rows = slice(start, min(start + _ROWS, table.rows))
+            flags = np.ones((rows.stop - rows.start, self.number), dtype=np.bool_)
+            for index, predicate in enumerate(self.predicates):
+                for condition in predicate.conditions:
+                    flags[:, index] &= held[condition][rows]
+            # Disjoint predicates pass through unchanged.
+            total += first_flags(flags, self.at_most or 1).sum(axis=0, dtype=np.int64)
+        return total
+
+    def _column(self, name: str) -> Column:
+        for column in self.facts:
+            if column.name == name:
+                return column
+        raise ValueError(f"the schema has no column {name!r}; it has {', '.join(repr(c.name) for c in self.facts)}")
+
+
+def _check(condition: Condition, column: Column) -> None:
+    """Refuse what the schema does not know."""
+    name, values = condition.column, condition.values
+    if isinstance(column, Category):
+        outside = [value for value in values if value not in column.categories]
+        if outside or not values:
+            raise ValueError(
+                f"column {name!r} has no category {outside[0] if outside else 'like that'!r} in the schema; it has "
+                f"{', '.join(map(repr, column.categories))}"
+            )
+        return
+    if len(values) != 2 or any(isinstance(value, str) for value in values):
+        raise ValueError(f"column {name!r} is a number: give a pair (lower, upper), got {values!r}")
+    low, high = (number(name, value) for value in values)
+    if not column.lower <= low < high <= column.upper:
+        raise ValueError(
+            f"a range of {name!r} must rise within [{column.lower!r}, {column.upper!r}], the range of the column in "
+            f"the schema, got {values!r}"
+        )
+
+
+def _disjoint(one: Predicate, other: Predicate) -> bool:
+    """Whether no record can satisfy both: on some column their conditions exclude each other."""
+    return any(_exclude(a.values, b.values) for a in one.conditions for b in other.conditions if a.column == b.column)
+
+
+def _exclude(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    if any(isinstance(value, str) for value in one):
+        return not set(one) & set(other)
+    # The upper end is excluded unless it is the end of the column, and no range begins there.
+    return bool(one[1] <= other[0] or other[1] <= one[0])
+
+
+def _holds(condition: Condition, column: Column, table: Table) -> NDArray[np.bool_]:
+    if isinstance(column, Number):
+        low, high = condition.values
+        clamped = column.clamp(table)
+        inside = (clamped >= low) & ((clamped < high) | (high == column.upper))
+        return np.asarray(inside & ~np.isnan(table.numbers(column.name)) if column.nullable else inside)
+    wanted = [column.categories.index(value) for value in condition.values]
+    return np.asarray(np.isin(column.codes(table), wanted))

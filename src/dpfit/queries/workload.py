@@ -1,0 +1,64 @@
+"""Counting queries over the columns of a table: what they have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpfit.mechanisms.counting import CountingQueries, Floats
+
+MOST_QUERIES = 2**26
+
+_ROUNDS = 2000
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True)
+class TableQueries(CountingQueries):
+    """Counting queries whose answers have names and may have to add up."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """What each answer counts."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the table that are read."""
+
+    def consistent(self, answers: Floats) -> Floats:
+        """The nearest answers that some (possibly negative) table of counts has; by default any answers are."""
+        return answers
+
+    def repaired(self, answers: Floats, *, consistent: bool, nonnegative: bool) -> Floats:
+        """The nearest answers that add up and are not negative: post-processing of what was released.
+
+        Both sets are convex, and Dykstra's alternating projections converge to the nearest point of their
+        intersection. The projection on a linear space needs no correction term.
+        """
+        project = self.consistent if consistent else np.asarray
+        if not nonnegative:
+            return np.asarray(project(answers), dtype=np.float64)
+        current, removed = answers, np.zeros_like(answers)
+        for _ in range(_ROUNDS):
+            aligned = project(current) + removed
+            following = np.maximum(aligned, 0.0)
+            removed = aligned - following
+            moved = float(np.max(np.abs(following - current)))
+            current = following
+            if moved <= _CLOSE * (1.0 + float(np.max(current))):
+                break
+        return current
+
+
+def checked_number(number: int) -> int:
+    """A number of queries that a machine can answer."""
+    if not 1 <= number <= MOST_QUERIES:
+        raise ValueError(
+            f"a workload has between 1 and {MOST_QUERIES} queries, this one has {number}; count by fewer columns or "
+            "bins"
+        )
+    return number

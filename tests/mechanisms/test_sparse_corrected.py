@@ -1,0 +1,68 @@
+"""Corrected counts: what is corrected, what is charged, and that it gains nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpfit.core import Answer, Run
+from dpfit.mechanisms.counting import Flags
+from dpfit.mechanisms.generalized_gaussian import generalized_gaussian
+from dpfit.mechanisms.sparse_corrected import sparse_corrected
+from dpfit.noise import Source
+from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy.account import curve
+from dpfit.theory.counting_queries import printed_correction
+
+BUDGET = Budget(epsilon=1.0, delta=1e-6)
+
+
+def planned(number=400, hits=4, budget=BUDGET):
+    return sparse_corrected.plan(Answer(n=10, workload=Flags(number)), budget, hits=hits)
+
+
+def test_at_most_the_planned_number_of_answers_is_corrected():
+    """With a threshold far above the noise of the search, the large values are found and taken away."""
+    plan = planned()
+    search = plan.mechanism.correction
+    search = replace(search, epsilon=2.0, noise_multiplier=1.0, queries=replace(search.queries, threshold=500.0))
+    noise = np.zeros(400)
+    noise[[3, 40, 41, 200, 300]] = 1000 * np.array([1, -1, 1, 1, -1])
+    found = replace(plan.mechanism, correction=search).corrections(noise, Run(Source(1)))
+    assert np.flatnonzero(found).tolist() == [3, 40, 41, 200]
+    assert found[[3, 40, 41, 200]] == pytest.approx([1000, -1000, 1000, 1000], abs=20)
+
+
+def test_the_release_is_the_noisy_counts_minus_the_corrections():
+    """Same stream of noise: outputs differ from the plain ones in at most ``hits`` places."""
+    plan = planned()
+    rows = np.ones((5, 400))
+    plain = plan.mechanism.noise.add(np.full(400, 5), 400, Source(2))
+    released = plan.mechanism.run(rows, Run(Source(2)))
+    assert np.sum(plain != released) <= 4
+
+
+def test_counts_search_and_answers_are_composed():
+    plan = planned()
+    counted, corrected = plan.event.events
+    assert plan.guarantee.meets(BUDGET)
+    assert counted.dimension == 400
+    assert [part.times for part in corrected.events] == [4, 4]
+    # Without the correction the counts alone would leave room in the budget.
+    assert float(curve(counted, "replace").delta(np.array([1.0]))[0]) < 0.9e-6
+
+
+def test_it_gains_nothing():
+    """The plain mechanism has smaller noise, and the printed parameters would never correct anything."""
+    plain = generalized_gaussian.plan(Answer(n=10, workload=Flags(400)), BUDGET)
+    assert planned().mechanism.noise.noise_multiplier > plain.mechanism.noise.noise_multiplier
+    for number in (10**4, 10**6):
+        threshold, _ = printed_correction(number, 4.0, 1.0)
+        largest = plain.mechanism.noise.errors(number, number)
+        assert threshold > 3 * largest.max_quantile(0.95) / largest.scale
+        assert printed_correction(number, 4.0, 2.0)[1] < 1
+
+
+def test_other_promises_are_refused():
+    with pytest.raises(NotReachable, match="give both"):
+        planned(budget=Budget(mu=1.0))
