@@ -13,6 +13,7 @@ import pytest
 import dpfit
 from dpfit.catalogue import ENTRIES
 from dpfit.core import Answer, Interactive, Step
+from dpfit.data.records import Arrays
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
 from dpfit.privacy import Basis, Budget, Filter, FilterExhausted, Guarantee, calibrate
 from dpfit.privacy import event as events
@@ -111,8 +112,12 @@ class TestNotANumber:
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e308, -0.0, 5e-324])
     @pytest.mark.parametrize(("plan", "data", "neighbour"), list(one_shot()))
     def test_records(self, plan, data, neighbour, value):
-        hostile = np.array(data, dtype=float, copy=True)
-        hostile[-1] = value
+        if isinstance(data, Arrays):
+            hostile = Arrays(np.array(data.matrix), np.array(data.labels))
+            hostile.matrix[-1], hostile.labels[-1] = value, value
+        else:
+            hostile = np.array(data, dtype=float, copy=True)
+            hostile[-1] = value
         released = plan.run(hostile, random_state=0).value
         assert np.all(np.isfinite(np.concatenate([np.ravel(part) for part in np.atleast_1d(released[-1:])])))
 

@@ -17,6 +17,8 @@ EVENTS = [
     ev.GeneralizedGaussian(3.0, 4.0, 2),
     ev.DiscreteLaplace(2.0),
     ev.DiscreteGaussian(2.0),
+    ev.ObjectivePerturbation(4.0, 0.05, "logistic"),
+    ev.ObjectivePerturbation(2.0, 0.05, "two_sided", "gamma"),
     ev.RandomizedResponse(1.0, 5),
     ev.Pure(0.5),
     ev.BoundedRange(0.5),

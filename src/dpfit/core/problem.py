@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dpfit.privacy.check import count, one_of
+from dpfit.geometry.base import Domain
+from dpfit.losses.base import Bounds, Loss
+from dpfit.losses.glm import GLM
+from dpfit.privacy.check import count, non_negative, one_of
 from dpfit.privacy.record import Record
+
+if TYPE_CHECKING:
+    from dpfit.kernels.rows import Guards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,17 +27,55 @@ class Problem(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Minimize(Problem):
-    """Find a parameter of small (empirical or population) risk."""
+    """Find a parameter of small risk: the mean loss of the records plus (ridge / 2) * norm(theta)**2.
+
+    The ridge is on every coordinate, the intercept's too: the curvature that privacy leans on comes from it, never from
+    the data. ``features`` is the number of entries of a row, constant column included.
+    """
 
     kind = "minimize"
-    loss: Record
-    domain: Record | None = None
-    regularizer: Record | None = None
+    loss: Loss
+    bounds: Bounds
+    features: int
+    domain: Domain | None = None
+    ridge: float = 0.0
     objective: str = "empirical"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("objective", self.objective, ("empirical", "population"))
+        count("features", self.features)
+        non_negative("ridge", self.ridge)
+        if self.domain is not None and self.domain.dimension != self.dimension:
+            raise ValueError(f"the domain has {self.domain.dimension} dimensions, the parameter {self.dimension}")
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers the parameter has."""
+        return self.features * self.loss.outputs
+
+    @property
+    def radius(self) -> float | None:
+        """How far from the origin the parameter can be; None in the whole space."""
+        return None if self.domain is None else self.domain.reach()
+
+    @property
+    def guards(self) -> Guards:
+        """What the kernels enforce on each record, so that the constants of the loss hold for any input."""
+        guards: Guards = {"row_norm": self.bounds.row_norm}
+        if self.bounds.label_lower is not None:
+            guards["label_lower"] = self.bounds.label_lower
+        if self.bounds.label_upper is not None:
+            guards["label_upper"] = self.bounds.label_upper
+        if isinstance(self.loss, GLM) and self.loss.binary_labels:
+            guards["binary"] = True
+        return guards
+
+    def lipschitz(self, relation: str) -> float:
+        """How far one record (added or removed, or replaced) moves the sum of gradients, at any parameter."""
+        loss, bounds, radius = self.loss, self.bounds, self.radius
+        constant = loss.lipschitz if relation == "add_remove" else loss.lipschitz_diff
+        return constant(bounds, radius).value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpfit.privacy import curve as curves
 from dpfit.privacy import event as events
-from dpfit.privacy import laws, renyi, subsampling
+from dpfit.privacy import laws, objective_perturbation, renyi, subsampling
 from dpfit.privacy.check import one_of
 from dpfit.privacy.curve import Composition, Curve, Group, Known, Symmetrized, Worst, half_square
 from dpfit.privacy.event import Event
@@ -40,6 +40,8 @@ def curve(event: Event, relation: str) -> Curve:
             return Known(pure=_inverse(multiplier))
         case events.DiscreteGaussian(noise_multiplier=multiplier):
             return Known(rho=half_square(_inverse(multiplier)))
+        case events.ObjectivePerturbation():
+            return _objective_perturbation(event, relation)
         case events.RandomizedResponse(epsilon=epsilon, categories=categories):
             return curves.RandomizedResponse(epsilon, categories)
         case events.Pure(epsilon=epsilon):
@@ -112,6 +114,15 @@ def _inverse(multiplier: float) -> float:
 
 def _coordinate(shift: float, shape: float) -> Curve:
     return laws.Laplace(shift) if shape == 1 else laws.GeneralizedGaussian(shift, shape)
+
+
+def _objective_perturbation(event: events.ObjectivePerturbation, relation: str) -> Curve:
+    shift = _inverse(event.noise_multiplier)
+    if event.noise == "gamma":
+        return Known(pure=objective_perturbation.pure(shift, event.curvature, event.slopes, relation))
+    single = objective_perturbation.ObjectivePerturbation(shift, event.curvature, event.slopes)
+    # Two gradients that change together have no direction of their own: one record leaves, one enters.
+    return single if relation == "add_remove" else Group(single, 2)
 
 
 def _parallel(parts: tuple[Event, ...], by: str, relation: str) -> Curve:

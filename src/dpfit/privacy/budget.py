@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpfit.privacy import gaussian
 from dpfit.privacy.account import RELATIONS
 from dpfit.privacy.check import one_of, positive, probability
 from dpfit.privacy.curve import Curve
@@ -83,6 +84,43 @@ class Budget:
             "zcdp": (curve.rho, self.rho),
         }[self.kind]
         return _log(used / limit) if limit else math.inf
+
+    @property
+    def gaussian_mu(self) -> float:
+        """The largest mu for which a mu-GDP mechanism keeps the budget; refused for a pure one, which none keeps."""
+        if self.mu is not None:
+            return self.mu
+        if self.rho is not None:
+            return math.sqrt(2 * self.rho) * (1 - 2.0**-50)
+        if not self.delta or self.epsilon is None:
+            raise ValueError("no Gaussian mechanism keeps a pure budget; give a delta far below 1 / n")
+        return float(gaussian.mu(self.epsilon, self.delta))
+
+    def split(self, share: float) -> tuple[Budget, Budget]:
+        """Two budgets that together keep this one: ``share`` of it, and the rest.
+
+        Pure epsilon and rho are shared as they are, mu by squares. An (epsilon, delta) budget is shared as the Gaussian
+        DP budget with the same delta at epsilon, which loses nothing if both parts are Gaussian.
+
+        >>> one, two = Budget(mu=1.0).split(0.36)
+        >>> one.mu, round(two.mu, 9)
+        (0.6, 0.8)
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
+        if self.kind in ("pure", "zcdp"):
+            name = "epsilon" if self.kind == "pure" else "rho"
+            whole = getattr(self, name)
+            first = whole * share
+            parts = ({name: first}, {name: whole - first})
+        else:
+            mu = self.gaussian_mu
+            first = mu * math.sqrt(share)
+            # Rounded down, so that the squares sum up to at most the whole.
+            rest = math.sqrt((mu - first) * (mu + first)) * (1 - 2.0**-50)
+            parts = ({"mu": first}, {"mu": rest})
+        one, two = (Budget(**part, unit=self.unit, relation=self.relation) for part in parts)
+        return one, two
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values; `Budget(**...)` is its inverse."""

@@ -138,6 +138,31 @@ class RandomizedResponse(Event):
         count("categories", self.categories, least=2)
 
 
+@dataclass(frozen=True)
+class ObjectivePerturbation(Event):
+    """The minimizer of the summed losses of a convex generalized linear model, a quadratic and a random linear term.
+
+    The random vector is normal, or of density proportional to exp(-||b||_2 / scale) (``noise="gamma"``: its norm has a
+    Gamma law). The multiplier is its standard deviation, or scale, over the largest norm of one record's gradient,
+    under both relations. ``curvature`` is the largest curvature that one record adds, over that of the quadratic.
+    ``slopes`` says how the slope u (relative to its bound) and the curvature of a record go together: "two_sided" is
+    any convex loss; "one_sided" one whose slope keeps its sign, given the record; "logistic" one whose curvature is,
+    besides, at most 4 u (1 - u) of its largest. Proofs: docs/explanation/perturbation.md.
+    """
+
+    kind = "objective_perturbation"
+    noise_multiplier: float
+    curvature: float
+    slopes: str = "two_sided"
+    noise: str = "gaussian"
+
+    def __post_init__(self) -> None:
+        positive("noise_multiplier", self.noise_multiplier)
+        positive("curvature", self.curvature)
+        one_of("slopes", self.slopes, ("two_sided", "one_sided", "logistic"))
+        one_of("noise", self.noise, ("gaussian", "gamma"))
+
+
 # Promises that rest on a theorem of their own.
 
 

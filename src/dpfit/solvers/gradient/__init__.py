@@ -1,0 +1,1 @@
+"""Solvers that follow noisy gradients."""

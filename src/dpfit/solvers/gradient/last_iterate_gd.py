@@ -1,0 +1,207 @@
+"""Full-batch descent on a ridge-regularized convex loss of which only the last iterate is released.
+
+Guarantee: mu-GDP for the last iterate, with mu from the contraction of the steps: more steps cost (almost) nothing.
+Reference: [LD] Lemma I.2 and [Gan22] C27 sharpened; docs/explanation/trajectory.md, Theorem 2, with its rounding
+section. Refused: losses with corners, clipped losses that are not generalized linear, steps above 2 / curvature.
+
+theta_k = project(theta_{k-1} - step_size * (gradient sum / n + ridge * theta_{k-1}) + noise). Where the whole
+trajectory costs steps * (shift / noise)**2, the last iterate costs at most shift**2 / noise**2 * 2 / (step_size *
+ridge): the noise may be chosen without regard to the number of steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.core import Cost, Iterative, Minimize, Plan, Risk, Run, Step
+from dpfit.noise import Grid, add_gaussian
+from dpfit.privacy import Assumption, Basis, Budget
+from dpfit.privacy.check import count, one_of, positive
+from dpfit.privacy.event import Event, GaussianPrivate
+from dpfit.privacy.last_iterate import last_iterate_mu
+from dpfit.solvers.gradient.noisy_gd import (
+    change,
+    gaussian_multiplier,
+    opposite_records,
+    require_minimize,
+    start,
+    unclipped,
+)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LastIterateGD(Iterative):
+    """The descent itself; ``noise`` is the standard deviation added to the parameter at each step."""
+
+    kind = "last_iterate_gd"
+    problem: Minimize
+    relation: str
+    noise: float
+    steps: int
+    step_size: float
+    clip: float
+
+    def __post_init__(self) -> None:
+        one_of("relation", self.relation, ("replace", "add_remove"))
+        count("steps", self.steps)
+        for name in ("noise", "step_size", "clip"):
+            positive(name, getattr(self, name))
+        if not self.problem.loss.is_glm and self.clip < unclipped(self.problem):
+            raise ValueError("clipping the gradients of a loss that is not generalized linear breaks the contraction")
+        if self.step_size * (smoothness(self.problem) + self.problem.ridge) > 2:
+            raise ValueError("step_size must be at most 2 / (smoothness + ridge)")
+
+    @property
+    def event(self) -> Event:
+        k = np.ones(self.steps)
+        domain = self.problem.domain
+        return GaussianPrivate(
+            last_iterate_mu(
+                self.contraction * k,
+                self.shift * k,
+                self.noise * k,
+                diameter=None if domain is None or not math.isfinite(domain.diameter()) else domain.diameter(),
+            )
+        )
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
+
+    @property
+    def risk(self) -> Risk:
+        """Stationary variance of the slowest direction in every direction, plus what the start has left."""
+        problem = self.problem
+        variance = self.noise**2 / (self.step_size * problem.ridge * (2 - self.step_size * problem.ridge))
+        return Risk(
+            0.5 * problem.dimension * variance * (smoothness(problem) / problem.features + problem.ridge),
+            "excess empirical risk from the noise",
+        )
+
+    @property
+    def iterations(self) -> int:
+        return self.steps
+
+    @property
+    def contraction(self) -> float:
+        """The Lipschitz constant of a gradient step, rounded up."""
+        ridge, curved = self.problem.ridge, smoothness(self.problem) + self.problem.ridge
+        factor = max(abs(1 - self.step_size * ridge), abs(1 - self.step_size * curved))
+        return factor + 2.0**-50
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of the parameter."""
+        return Grid.fitting(self._exact_shift, self.problem.dimension, "l2")
+
+    @property
+    def _exact_shift(self) -> float:
+        return self.step_size / self.problem.n * change(self.problem, self.clip, self.relation)
+
+    @property
+    def shift(self) -> float:
+        """How far apart the steps on neighbouring data can be, with what the grid of the parameter adds, rounded up."""
+        rounding = self.grid.rounding(self.problem.dimension, "l2")
+        return (self._exact_shift + (1 + self.contraction) * rounding) * (1 + 2.0**-40)
+
+    def init(self, data: Any, run: Run) -> Floats:
+        """The public start."""
+        if self.relation == "replace" and len(data) != self.problem.n:
+            raise ValueError(f"the plan is for n = {self.problem.n} records, the data have {len(data)}")
+        return start(self.problem)
+
+    def step(self, state: Floats, index: int, data: Any, run: Run) -> Floats:
+        """One gradient step, with noise on the parameter."""
+        problem, grid = self.problem, self.grid
+        pass_over = data.gradient if state.ndim == 1 else data.gradients
+        _, total = pass_over(problem.loss, state, clip=self.clip, **problem.guards)
+        moved = grid.quantize(state - self.step_size * (total / problem.n + problem.ridge * state))
+        # As integers: the rounding is in `shift` already.
+        noisy = add_gaussian(
+            moved, l2_sensitivity=self.shift, noise_multiplier=self.noise / self.shift, source=run.noise, grid=grid
+        )
+        return noisy if problem.domain is None else problem.domain.project(noisy)
+
+    def run_many(self, data: Any, run: Run, count: int) -> list[Floats]:
+        """Independent runs side by side, one pass over the data per step for all of them."""
+        state = np.tile(self.init(data, run), (count, 1))
+        for index in range(self.steps):
+            state = self.step(state, index, data, run)
+        return list(state)
+
+
+def smoothness(problem: Minimize) -> float:
+    """The smoothness of one record's loss; refused where there is none."""
+    constant = problem.loss.smoothness(problem.bounds, problem.radius)
+    if constant is None or not math.isfinite(constant.value):
+        raise ValueError(
+            f"last_iterate_gd needs a smooth loss, which {problem.loss.kind!r} is not: use a smoothed one "
+            "(SmoothedHinge, Huber), or noisy_gd"
+        )
+    return constant.value
+
+
+@dataclass(frozen=True)
+class LastIterateGDAlgorithm:
+    """Plans a descent whose last iterate is all that leaves."""
+
+    name: str = "last_iterate_gd"
+
+    def plan(self, problem: Minimize, budget: Budget, *, max_passes: int = 200, clip: float | None = None) -> Plan:
+        """Steps of 1 / (smoothness + ridge), and the least noise that meets the budget for that many.
+
+        >>> from dpfit.losses import Bounds, Logistic
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=20, ridge=0.01)
+        >>> plan = last_iterate_gd.plan(problem, Budget(mu=0.5))
+        >>> round(plan.guarantee.mu, 4)
+        0.5
+        """
+        require_minimize(self.name, problem, budget)
+        if not problem.ridge > 0:
+            raise ValueError("last_iterate_gd needs ridge > 0: the curvature that forgets must come from the ridge")
+        size = 1 / (smoothness(problem) + problem.ridge)
+        limit = unclipped(problem) if clip is None else positive("clip", clip)
+        if not math.isfinite(limit):
+            raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
+        mu = 1 / gaussian_multiplier(self.name, budget)
+        # mu is exactly proportional to 1 / noise, but for a bounded domain; a few rounds settle that.
+        mechanism = LastIterateGD(problem, budget.relation, 1.0, max_passes, size, limit)
+        mechanism = replace(mechanism, noise=mechanism.shift)
+        for _ in range(60):
+            reached = mechanism.event.to_json()["mu"]
+            if reached <= mu and reached >= mu * (1 - 1e-9):
+                break
+            mechanism = replace(mechanism, noise=mechanism.noise * reached / mu * (1 + 2.0**-45))
+        return Step(mechanism, last_iterate_basis(budget))
+
+    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
+        """The records of `noisy_gd`, with a ridge."""
+        problem, data, neighbour = opposite_records(relation)
+        return replace(problem, ridge=0.1), data, neighbour
+
+
+def last_iterate_basis(budget: Budget) -> Basis:
+    """Why the last iterate is private."""
+    assumptions = [
+        Assumption("each record is scaled into the declared bounds, its gradient is clipped", "enforced"),
+        Assumption("only the last iterate is released", "enforced"),
+    ]
+    if budget.relation == "add_remove":
+        assumptions.append(Assumption("the number n that divides the sums was not read off the data", "declared"))
+    return Basis(
+        "contraction of noisy steps (docs/explanation/trajectory.md, Theorem 2)",
+        budget.relation,
+        budget.unit,
+        tuple(assumptions),
+        "idealised",
+    )
+
+
+last_iterate_gd = LastIterateGDAlgorithm()

@@ -1,0 +1,306 @@
+"""Full-batch gradient descent with Gaussian noise on every gradient; all iterates are released.
+
+Guarantee: mu-GDP for the whole trajectory, mu = 1 / noise multiplier, for any loss and any data: gradients are clipped.
+Reference: [LD] Lemma C.1, [ASAP] Theorem 4 with its variance corrected, [Gan22] Section 1.4; docs/explanation/
+trajectory.md, Theorem 1 (why unequal noise, momentum and averages cost nothing more).
+
+Step k adds to the exact sum of clipped gradients normal noise of ``multiplier_k`` times its sensitivity, where the sum
+of 1 / multiplier_k**2 is 1 / noise_multiplier**2, and moves by ``step_size`` times the noisy mean.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.core import Cost, Iterative, Minimize, Plan, Risk, Run, Step, require_records
+from dpfit.noise import Grid, add_gaussian
+from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
+from dpfit.privacy.check import count, one_of, positive, probability
+from dpfit.privacy.event import Event, Gaussian
+
+Floats = NDArray[np.float64]
+
+CLIP = 0.6
+"""The clipping norm as a share of the Lipschitz constant. Less noise, and errors count for less: both help."""
+
+TRUST = 0.7
+"""Noise that a flat direction may collect, as a share of the parameter's natural unit (see `practical_rule`)."""
+
+AVERAGED = 0.4
+"""The share of the iterates, from the end, that are averaged."""
+
+
+@dataclass(frozen=True)
+class NoisyGD(Iterative):
+    """The descent itself; all fields are public.
+
+    ``growth`` g > 0 weighs step k by (1 - g)**-(k + 1), in the average and (by its root) in the noise: the optimal
+    schedule for an objective of strong convexity g / step_size ([LD] Theorem F.2, corrected).
+    """
+
+    kind = "noisy_gd"
+    problem: Minimize
+    relation: str
+    noise_multiplier: float
+    steps: int
+    step_size: float
+    clip: float
+    momentum: float = 0.0
+    average: float = AVERAGED
+    growth: float = 0.0
+    predicted: Risk | None = None
+
+    def __post_init__(self) -> None:
+        one_of("relation", self.relation, ("replace", "add_remove"))
+        count("steps", self.steps)
+        positive("step_size", self.step_size)
+        positive("clip", self.clip)
+        probability("average", self.average)
+        for name in ("momentum", "growth"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}")
+        if self.step_size * self.problem.ridge > 1:
+            raise ValueError(f"step_size must be at most 1 / ridge = {1 / self.problem.ridge:g}")
+        if not np.isfinite(self.multipliers).all():
+            raise ValueError("growth is too large for so many steps: the first ones would get infinite noise")
+
+    @property
+    def event(self) -> Event:
+        return Gaussian(self.noise_multiplier)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
+
+    @property
+    def risk(self) -> Risk | None:
+        return self.predicted
+
+    @property
+    def iterations(self) -> int:
+        return self.steps
+
+    @cached_property
+    def multipliers(self) -> Floats:
+        """The noise multiplier of each step; their inverse squares sum up to at most 1 / noise_multiplier**2."""
+        roots = np.exp(0.5 * self._log_weights())
+        with np.errstate(all="ignore"):
+            # The last factor covers the rounding errors of this line and of the sum.
+            return np.asarray(self.noise_multiplier * np.sqrt(roots.sum() / roots) * (1 + 2.0**-40))
+
+    def _log_weights(self) -> Floats:
+        """Logarithms of the weights of the steps, the largest being zero."""
+        return np.asarray(math.log1p(-self.growth) * np.arange(self.steps - 1, -1, -1.0))
+
+    @cached_property
+    def shares(self) -> Floats:
+        """The weight of each iterate in the output."""
+        weights = np.exp(self._log_weights())
+        weights[: min(self.steps - 1, round((1 - self.average) * self.steps))] = 0.0
+        return np.asarray(weights / weights.sum())
+
+    def init(self, data: Any, run: Run) -> tuple[Floats, Floats, Floats]:
+        """The public start: parameter, velocity, weighted sum of iterates."""
+        if self.relation == "replace" and len(data) != self.problem.n:
+            raise ValueError(f"the plan is for n = {self.problem.n} records, the data have {len(data)}")
+        point = start(self.problem)
+        return point, np.zeros_like(point), np.zeros_like(point)
+
+    def step(
+        self, state: tuple[Floats, Floats, Floats], index: int, data: Any, run: Run
+    ) -> tuple[Floats, Floats, Floats]:
+        """One noisy gradient, one move."""
+        point, velocity, average = state
+        gradient = self.noisy_sum(point, float(self.multipliers[index]), data, run) / self.problem.n
+        velocity = self.momentum * velocity - self.step_size * (gradient + self.problem.ridge * point)
+        point = point + velocity
+        if self.problem.domain is not None:
+            point = self.problem.domain.project(point)
+        return point, velocity, average + self.shares[index] * point
+
+    def noisy_sum(self, point: Floats, multiplier: float, data: Any, run: Run) -> Floats:
+        """The sum of clipped gradients at a point, with noise."""
+        problem, grid = self.problem, Grid.fitting(self.clip, self.problem.dimension, "l2")
+        steps = data.clipped_sum(problem.loss, point, grid=grid, clip=self.clip, **problem.guards)
+        return add_gaussian(
+            steps, l2_sensitivity=self.sensitivity, noise_multiplier=multiplier, source=run.noise, grid=grid
+        )
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one record moves the sum of clipped and rounded gradients, rounded up."""
+        problem, grid = self.problem, Grid.fitting(self.clip, self.problem.dimension, "l2")
+        return math.nextafter(
+            change(problem, self.clip, self.relation) + grid.rounding(problem.dimension, "l2"), math.inf
+        )
+
+    def finish(self, state: tuple[Floats, Floats, Floats]) -> Floats:
+        return state[2]
+
+    def run_many(self, data: Any, run: Run, count: int) -> list[Floats]:
+        """Independent runs side by side, one pass over the data per step for all of them."""
+        point, velocity, average = (np.tile(part, (count, 1)) for part in self.init(data, run))
+        state = (point, velocity, average)
+        for index in range(self.steps):
+            state = self.step(state, index, data, run)
+        return list(self.finish(state))
+
+
+def start(problem: Minimize) -> Floats:
+    """The public point from which descent starts."""
+    return np.zeros(problem.dimension) if problem.domain is None else problem.domain.centre
+
+
+def unclipped(problem: Minimize) -> float:
+    """The clipping norm at which nothing is clipped; infinity for a loss without a Lipschitz constant."""
+    try:
+        return problem.lipschitz("add_remove")
+    except ValueError:
+        return math.inf
+
+
+def change(problem: Minimize, clip: float, relation: str) -> float:
+    """How far one record moves the sum of clipped gradients."""
+    if relation == "add_remove":
+        return clip
+    if clip >= unclipped(problem):
+        # Nothing is clipped, up to rounding errors far below this factor.
+        return min(2 * clip, problem.lipschitz("replace") * (1 + 2.0**-40))
+    return 2 * clip
+
+
+def natural_unit(problem: Minimize) -> float:
+    """The size of a parameter that matters: moving by it takes the steepest record through its curved part.
+
+    For a smooth loss the Lipschitz constant over the smoothness: 4 / row norm for the logistic loss, width / row norm
+    for the Huber loss. Losses with corners have a margin of 1, or an error of a tenth of the label range.
+    """
+    loss, bounds = problem.loss, problem.bounds
+    smoothness = loss.smoothness(bounds, problem.radius)
+    steepest = unclipped(problem)
+    if smoothness is not None and smoothness.value > 0 and math.isfinite(steepest):
+        return steepest / smoothness.value
+    low, high = bounds.labels
+    return (0.1 * (high - low) if math.isfinite(high - low) else 1.0) / bounds.row_norm
+
+
+def practical_rule(
+    problem: Minimize, relation: str, noise_multiplier: float, *, max_passes: int, clip: float | None = None
+) -> NoisyGD:
+    """Steps from public facts: descend for as long as a direction without curvature collects little noise.
+
+    After time S = steps * step_size / (1 - momentum) such a direction has collected noise of deviation
+    S * change * noise_multiplier / n, whatever the number of steps; curved directions forget theirs. S is set so that
+    this is `TRUST` natural units, and less when so few records would only fit noise (n / (10 * noise_multiplier *
+    sqrt(dimension)) below one). The rest is as many passes as allowed, momentum that remembers a sixteenth of them,
+    and steps within the stable range.
+    """
+    limit = clip if clip is not None else CLIP * unclipped(problem)
+    if not math.isfinite(limit):
+        raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
+    moved = change(problem, limit, relation)
+    signal = problem.n * limit / (noise_multiplier * moved * math.sqrt(problem.dimension))
+    unit = natural_unit(problem)
+    time = TRUST * unit * min(1.0, signal / 10) * problem.n / (noise_multiplier * moved)
+    momentum = max(0.0, 1 - 16 / max_passes)
+    smoothness = problem.loss.smoothness(problem.bounds, problem.radius)
+    if smoothness is not None:
+        longest = 1.5 * (1 + momentum) / (smoothness.value + problem.ridge)
+    else:
+        longest = (1 - momentum) * unit / limit
+    if problem.ridge:
+        longest = min(longest, 1 / problem.ridge)
+    size = min(longest, time * (1 - momentum) / max_passes)
+    mechanism = NoisyGD(problem, relation, noise_multiplier, max_passes, size, limit, momentum)
+    return replace(mechanism, predicted=predicted_risk(mechanism))
+
+
+def predicted_risk(mechanism: NoisyGD) -> Risk:
+    """Noise in d directions of equal curvature, averaged over the last iterates, and what the start leaves.
+
+    After time S the worst curvature leaves max over h of (h / 2) exp(-2 h S) P**2 = P**2 / (4 e S) of a parameter of
+    norm P; here P is half a natural unit in every direction.
+    """
+    problem = mechanism.problem
+    unit, moved = natural_unit(problem), change(problem, mechanism.clip, mechanism.relation)
+    time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
+    curvature = unclipped(problem) / unit / problem.dimension + problem.ridge
+    noise = moved * mechanism.noise_multiplier / problem.n
+    variance = noise**2 * min(time**2 / 2, 1 / (mechanism.average * curvature**2))
+    left = problem.dimension * (unit / 2) ** 2 / (4 * math.e * time)
+    return Risk(problem.dimension * curvature * variance / 2 + left, "excess empirical risk (predicted)")
+
+
+@dataclass(frozen=True)
+class NoisyGDAlgorithm:
+    """Plans noisy gradient descent."""
+
+    name: str = "noisy_gd"
+
+    def plan(self, problem: Minimize, budget: Budget, *, max_passes: int = 300, clip: float | None = None) -> Plan:
+        """Full-batch descent within the budget; nothing to tune.
+
+        >>> from dpfit.losses import Bounds, Logistic
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=20)
+        >>> plan = noisy_gd.plan(problem, Budget(epsilon=1, delta=1e-6))
+        >>> round(plan.guarantee.epsilon(1e-6), 3), plan.mechanism.steps
+        (1.0, 300)
+        """
+        require_minimize(self.name, problem, budget)
+        count("max_passes", max_passes)
+        mechanism = practical_rule(
+            problem, budget.relation, gaussian_multiplier(self.name, budget), max_passes=max_passes, clip=clip
+        )
+        return Step(mechanism, trajectory_basis(budget))
+
+    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
+        """Records whose gradients point one way, one of which points the other way or leaves."""
+        return opposite_records(relation)
+
+
+def require_minimize(name: str, problem: Any, budget: Budget) -> None:
+    """Refuse what gradient methods for records cannot plan."""
+    require_records(name, budget)
+    if not isinstance(problem, Minimize):
+        raise ValueError(f"{name} solves a Minimize problem, not {getattr(problem, 'kind', type(problem).__name__)!r}")
+
+
+def gaussian_multiplier(name: str, budget: Budget) -> float:
+    """The noise multiplier of a Gaussian mechanism that meets the budget."""
+    try:
+        event = calibrate(Gaussian(1.0), budget)
+    except NotReachable:
+        raise NotReachable(
+            f"{name} cannot promise pure epsilon; give a delta (far below 1 / n), mu or rho, or use output_perturbation"
+        ) from None
+    return float(event.to_json()["noise_multiplier"])
+
+
+def trajectory_basis(budget: Budget) -> Basis:
+    """Why the trajectory is private."""
+    assumptions = [Assumption("the gradient of each record is clipped", "enforced")]
+    if budget.relation == "add_remove":
+        assumptions.append(Assumption("the number n that divides the sums was not read off the data", "declared"))
+    return Basis("adaptive Gaussian steps [LD, Lemma C.1]", budget.relation, budget.unit, tuple(assumptions), "exact")
+
+
+def opposite_records(relation: str) -> tuple[Minimize, Any, Any]:
+    """A small problem with neighbours whose gradients are as far apart as they can be."""
+    from dpfit.data.records import Arrays
+    from dpfit.losses import Bounds, Logistic
+
+    problem = Minimize(n=20, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=2)
+    rows, labels = np.tile([[1.0, 0.0], [0.0, 1.0]], (10, 1)), np.tile([1.0, 1.0, -1.0, -1.0], 5)
+    if relation == "add_remove":
+        return problem, Arrays(rows, labels), Arrays(rows[:-1], labels[:-1])
+    other = np.append(labels[:-1], 1.0)
+    return problem, Arrays(rows, labels), Arrays(rows, other)
+
+
+noisy_gd = NoisyGDAlgorithm()

@@ -1,0 +1,269 @@
+"""The minimizer of an objective with a random linear term, for generalized linear models.
+
+Guarantee: the curve of `dpfit.privacy.event.ObjectivePerturbation` composed with a small output noise; pure with
+Gamma-norm noise, a Gaussian-like profile with normal noise. Reference: Chaudhuri, Monteleoni, Sarwate (2011); Iyengar
+et al. (2019) for approximate minima; Redberg, Koskela, Wang (2023) for the profile, improved and proven again in
+docs/explanation/perturbation.md, sections 3 and 4.
+
+The exact minimizer is never computed. What is released is a point at a certified distance from it plus noise that hides
+that distance: given the exact minimizer, one more mechanism of small sensitivity. The random term is a normal (or
+Gamma-norm) vector rounded to a fine grid; the rounding is part of the certified distance, so no real number is assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.core import Cost, Mechanism, Minimize, Plan, Risk, Run, Step
+from dpfit.losses import GLM, Bounds, Logistic, SmoothedHinge
+from dpfit.noise import Gaussian as Normal
+from dpfit.noise import Grid, add_gaussian, add_l2_laplace, rounded, rounded_l2_laplace
+from dpfit.privacy import Basis, Budget, calibrate, gaussian
+from dpfit.privacy.check import one_of, positive
+from dpfit.privacy.event import Composed, Event, Gaussian, L2Laplace, ObjectivePerturbation
+from dpfit.solvers.perturbation.minimizer import Accuracy, Objective, accuracy, minimize, smoothest, steepest
+from dpfit.solvers.perturbation.output_perturbation import (
+    agreeing_records,
+    excess,
+    minimizer_assumptions,
+    newton_cost,
+    noises,
+    require_data,
+    require_smooth,
+)
+from dpfit.solvers.perturbation.ridge import best_ridge, bias
+
+Floats = NDArray[np.float64]
+
+_OUTPUT_MULTIPLE = {"gaussian": 16.0, "gamma": 200.0}
+"""Noise multiplier of the output over that of the linear term: hiding the approximation costs 0.2% or 0.5% of noise."""
+
+_FINENESS = 1e-8
+"""Step of the grid of the linear term, relative to the largest gradient of one record."""
+
+
+@dataclass(frozen=True)
+class PerturbedMinimizer(Mechanism):
+    """The minimizer of the perturbed objective itself; all fields are public.
+
+    ``noise_multiplier`` is the standard deviation (or scale) of the linear term over the largest norm of one record's
+    gradient, ``output_multiplier`` that of the output noise over twice the distance from the exact minimizer. ``ridge``
+    is the whole coefficient of the quadratic in the mean objective, that of the problem included.
+    """
+
+    kind = "perturbed_minimizer"
+    problem: Minimize
+    relation: str
+    ridge: float
+    noise: str
+    noise_multiplier: float
+    output_multiplier: float
+
+    def __post_init__(self) -> None:
+        one_of("relation", self.relation, ("replace", "add_remove"))
+        one_of("noise", self.noise, ("gaussian", "gamma"))
+        if positive("ridge", self.ridge) < self.problem.ridge:
+            raise ValueError(f"ridge must be at least that of the problem, {self.problem.ridge!r}, got {self.ridge!r}")
+        _ = self.event, self.distance
+
+    @property
+    def event(self) -> Event:
+        d, out = self.problem.dimension, self.output_multiplier
+        template = perturbation_event(self.problem, self.ridge, self.noise)
+        first = template.scaled(self.noise_multiplier)
+        return Composed((first, Gaussian(out) if self.noise == "gaussian" else L2Laplace(out, d)))
+
+    @property
+    def strength(self) -> float:
+        """The coefficient of the quadratic in the summed objective."""
+        return self.problem.n * self.ridge
+
+    @property
+    def scale(self) -> float:
+        """Standard deviation (or scale) of the linear term."""
+        return self.noise_multiplier * steepest(self.problem) * (1 + 1e-12)
+
+    @property
+    def grid(self) -> Grid:
+        """Where the linear term is rounded to."""
+        finest = max(_FINENESS * steepest(self.problem), self.scale * 2.0**-40) / math.sqrt(self.problem.dimension)
+        return Grid(math.floor(math.log2(finest)))
+
+    @cached_property
+    def accuracy(self) -> Accuracy:
+        """How far the computed minimizer is from the true one of the same objective, at most."""
+        d = self.problem.dimension
+        # Beyond this length the linear term has a probability below 1e-300.
+        longest = self.scale * (math.sqrt(d) + 40 if self.noise == "gaussian" else 2 * d + 1500)
+        return accuracy(self.problem, self.strength, self.relation, linear=longest * (1 + 1e-6))
+
+    @property
+    def distance(self) -> float:
+        """How far what is computed is from the exact minimizer with the linear term before rounding, at most."""
+        rounding = self.grid.rounding(self.problem.dimension, "l2") / 2
+        return (self.accuracy.distance + rounding / self.strength) * (1 + 1e-12)
+
+    @property
+    def cost(self) -> Cost:
+        return newton_cost(self.problem)
+
+    @property
+    def noise_excess(self) -> float:
+        """Predicted increase of the objective by noise."""
+        law = "gaussian" if self.noise == "gaussian" else "l2_laplace"
+        released = excess(self.problem, self.ridge, law, self.output_multiplier * 2 * self.distance)
+        return released + _linear_excess(self.problem, self.ridge, self.noise, self.scale)
+
+    @property
+    def risk(self) -> Risk:
+        return Risk(self.noise_excess + bias(self.problem, self.ridge), "excess empirical risk (predicted)")
+
+    def run(self, data: Any, run: Run) -> Floats:
+        problem, d = self.problem, self.problem.dimension
+        records = require_data(data, problem, self.relation)
+        steps = self.scale / self.grid.step
+        if self.noise == "gaussian":
+            linear, add = rounded(Normal(), steps, d, run.noise), add_gaussian
+        else:
+            linear, add = rounded_l2_laplace(steps, d, run.noise), add_l2_laplace
+        objective = Objective(problem, records, self.strength, self.grid.values(linear))
+        theta = add(
+            minimize(objective, self.accuracy),
+            l2_sensitivity=2 * self.distance,
+            noise_multiplier=self.output_multiplier,
+            source=run.noise,
+        )
+        return theta if problem.domain is None else problem.domain.project(theta)
+
+
+def perturbation_event(problem: Minimize, ridge: float, noise: str) -> ObjectivePerturbation:
+    """What a linear term of noise multiplier one does."""
+    curvature = smoothest(problem) / (problem.n * ridge) * (1 + 1e-12)
+    return ObjectivePerturbation(1.0, curvature, _slopes(problem), noise)
+
+
+def _slopes(problem: Minimize) -> str:
+    """How slopes and curvatures of a record go together."""
+    if isinstance(problem.loss, Logistic):
+        return "logistic"
+    return "one_sided" if isinstance(problem.loss, SmoothedHinge) else "two_sided"
+
+
+def _linear_excess(problem: Minimize, ridge: float, noise: str, scale: float) -> float:
+    """Predicted increase of the mean objective: half the squared linear term in the inverse of an isotropic Hessian.
+
+    A quarter of the largest curvature is counted on: most margins are not where the loss bends most, and where rows
+    favour some directions the others are flatter.
+    """
+    d = problem.dimension
+    square = d * scale**2 * (1 if noise == "gaussian" else d + 1)
+    return square / (2 * problem.n**2 * (smoothest(problem) / (4 * d) + ridge))
+
+
+@dataclass(frozen=True)
+class ObjectivePerturbationAlgorithm:
+    """Plans the minimizer of a perturbed objective."""
+
+    name: str = "objective_perturbation"
+
+    def plan(self, problem: Minimize, budget: Budget, *, ridge: float | None = None) -> Plan:
+        """One step with the smallest noise that meets the budget: normal, Gamma-norm, or the better of the two.
+
+        ``ridge`` is the whole ridge in the mean objective; by default it is at least that of the problem and chosen for
+        the smallest predicted risk. A weak one makes noise dear: the log-determinant of one record is paid in epsilon.
+
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20)
+        >>> plan = objective_perturbation.plan(problem, Budget(epsilon=1, delta=1e-6))
+        >>> round(plan.guarantee.epsilon(1e-6), 3)
+        1.0
+        """
+        require_smooth(self.name, problem, budget)
+        if not isinstance(problem.loss, GLM):
+            raise ValueError(
+                f"{self.name} needs a generalized linear loss: it rests on a record's Hessian having rank one; use "
+                "output_perturbation"
+            )
+        choices = [_choice(problem, target, law, ridge) for law, target in noises(budget)]
+        mechanism = _calibrated(problem, *min(choices, key=lambda choice: choice.risk)[1:])
+        theorem = "objective perturbation of generalized linear models [docs/explanation/perturbation.md]"
+        basis = Basis(theorem, budget.relation, budget.unit, minimizer_assumptions(problem, budget), "bounded")
+        return Step(mechanism, basis)
+
+    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
+        """Records on the steep side of the hinge, one of which gets the other label or leaves.
+
+        The ridge keeps all margins small, so slopes are at their bound.
+        """
+        problem = Minimize(n=6, loss=SmoothedHinge(0.5), bounds=Bounds(1.0), features=2, ridge=20.0)
+        return problem, *agreeing_records(relation, label=1.0)
+
+
+class _Choice(NamedTuple):
+    """A law of noise, what it is to promise, a ridge, and the risk that is predicted for them."""
+
+    risk: float
+    ridge: float
+    noise: str
+    budget: Budget
+
+
+def _choice(problem: Minimize, budget: Budget, law: str, ridge: float | None) -> _Choice:
+    """The given ridge, or the best one, for a law of noise."""
+    noise = "gaussian" if law == "gaussian" else "gamma"
+    chosen = best_ridge(problem, lambda r: _predicted(problem, budget, r, noise)) if ridge is None else ridge
+    risk = _predicted(problem, budget, positive("ridge", chosen), noise) + bias(problem, chosen)
+    return _Choice(risk, chosen, noise, budget)
+
+
+def _calibrated(problem: Minimize, ridge: float, noise: str, budget: Budget) -> PerturbedMinimizer:
+    """The mechanism with the smallest noise for a budget."""
+    first, multiple = perturbation_event(problem, ridge, noise), _OUTPUT_MULTIPLE[noise]
+    second = Gaussian(multiple) if noise == "gaussian" else L2Laplace(multiple, problem.dimension)
+    stages = calibrate(Composed((first, second)), budget).to_json()["events"]
+    multipliers = [float(stage["noise_multiplier"]) for stage in stages]
+    return PerturbedMinimizer(problem, budget.relation, ridge, noise, *multipliers)
+
+
+def _predicted(problem: Minimize, budget: Budget, ridge: float, noise: str) -> float:
+    """Predicted excess by noise at a ridge, with a quick guess of the noise in place of its calibration."""
+    multiplier = _quick_multiplier(perturbation_event(problem, ridge, noise), budget)
+    if math.isinf(multiplier):
+        return math.inf
+    try:
+        quick = PerturbedMinimizer(
+            problem, budget.relation, ridge, noise, multiplier, multiplier * _OUTPUT_MULTIPLE[noise]
+        )
+    except ValueError:
+        return math.inf
+    return quick.noise_excess
+
+
+def _quick_multiplier(event: ObjectivePerturbation, budget: Budget) -> float:
+    """About the noise that meets a budget: as if the log-determinant were lost at once, unless it is free."""
+    changes = 1 if budget.relation == "add_remove" else 2
+    price = math.log1p(event.curvature)
+    if budget.epsilon is not None and budget.kind == "pure":
+        free = event.slopes == "logistic" and budget.epsilon / changes >= 4 * event.curvature
+        left = budget.epsilon - (0.0 if free else price)
+        return changes / left if left > 0 else math.inf
+    if budget.epsilon is not None and budget.delta:
+        epsilon = budget.epsilon / changes
+        free = event.slopes == "logistic" and epsilon >= 4 * event.curvature
+        left = epsilon - (0.0 if free else price)
+        delta = budget.delta / (1 if changes == 1 else 1 + math.exp(min(epsilon, 700.0)))
+        mu = gaussian.mu(left, delta) if left > 0 else 0.0
+    else:
+        whole = (budget.mu if budget.mu is not None else math.sqrt(2 * (budget.rho or 0.0))) / changes
+        # Total variation is where the log-determinant hurts a Gaussian promise most.
+        start = 1 - (1 - float(gaussian.delta(whole, 0.0))) * math.exp(price)
+        mu = gaussian.mu(0.0, start) if start > 0 else 0.0
+    return 1 / mu if mu > 0 else math.inf
+
+
+objective_perturbation = ObjectivePerturbationAlgorithm()

@@ -1,0 +1,234 @@
+"""Least squares from a noisy Gram matrix and noisy moments, damped as much as the noise asks for.
+
+Guarantee: the two stages composed, mu-GDP with Gaussian noise, epsilon-DP with l2-Laplace noise. Reference: Vu and
+Slavkovic (2009); Wang (2018), AdaSSP; docs/explanation/perturbation.md, section 5, for the joint sensitivity.
+
+The first stage releases the smallest eigenvalue of the Gram matrix, from which the second takes its damping: none where
+the data are well conditioned, as much as the noise where they are not. The second stage releases the upper triangle of
+the Gram matrix and the moments together, with one noise, and solves for the parameter: all that follows the noise is
+free. Sums are those of BLAS, so a bound on their rounding errors is part of the sensitivity.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.core import Chain, Cost, Mechanism, Minimize, Risk, Run, Step, require_records
+from dpfit.data.records import Data
+from dpfit.kernels.rounding import sum_error
+from dpfit.losses import Bounds, Squared
+from dpfit.noise import add_gaussian, add_l2_laplace
+from dpfit.privacy import Basis, Budget, calibrate
+from dpfit.privacy.check import non_negative, one_of
+from dpfit.privacy.event import Composed, Event, Gaussian, L2Laplace
+from dpfit.solvers.perturbation.minimizer import largest_count
+from dpfit.solvers.perturbation.output_perturbation import agreeing_records, minimizer_assumptions, noises, require_data
+
+Floats = NDArray[np.float64]
+
+_ROUNDINGS = 7
+"""Roundings within a product of two guarded entries (`dpfit.kernels.rounding.sum_error`)."""
+
+
+@dataclass(frozen=True)
+class _Noisy(Mechanism):
+    """What both stages have in common: a vector with noise of one scale."""
+
+    problem: Minimize
+    relation: str
+    noise: str
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        one_of("relation", self.relation, ("replace", "add_remove"))
+        one_of("noise", self.noise, ("gaussian", "l2_laplace"))
+        _ = self.event, self.sensitivity
+
+    @property
+    @abstractmethod
+    def released(self) -> int:
+        """How many numbers get noise."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """How far one record moves them in l2 norm, rounding errors included, rounded up."""
+
+    @property
+    def event(self) -> Event:
+        if self.noise == "gaussian":
+            return Gaussian(self.noise_multiplier)
+        return L2Laplace(self.noise_multiplier, self.released)
+
+    @property
+    def deviation(self) -> float:
+        """Root mean square of the noise on each number."""
+        scale = self.noise_multiplier * self.sensitivity
+        return scale if self.noise == "gaussian" else scale * math.sqrt(self.released + 1)
+
+    def _with_noise(self, values: Floats, run: Run) -> Floats:
+        add = add_gaussian if self.noise == "gaussian" else add_l2_laplace
+        return add(values, l2_sensitivity=self.sensitivity, noise_multiplier=self.noise_multiplier, source=run.noise)
+
+    def _gram(self, records: Data) -> Floats:
+        zero = np.zeros(self.problem.features)
+        return np.asarray(records.hessian(Squared(), zero, **self.problem.guards))
+
+
+@dataclass(frozen=True)
+class SmallestEigenvalue(_Noisy):
+    """The smallest eigenvalue of the Gram matrix, with noise.
+
+    One record adds or takes away a matrix between 0 and row_norm**2, replacing one does both: by Weyl's inequality the
+    eigenvalue moves by at most row_norm**2 in either case.
+    """
+
+    kind = "smallest_eigenvalue"
+
+    @property
+    def released(self) -> int:
+        return 1
+
+    @property
+    def sensitivity(self) -> float:
+        square, records = self.problem.bounds.row_norm**2, largest_count(self.problem, self.relation)
+        summed = sum_error(records, square, factors=_ROUNDINGS)
+        # Eigenvalues of a symmetric matrix are computed to a few units of its norm times its dimension.
+        solved = 2.0**-48 * self.problem.features * records * square
+        return (square + 2 * (summed + solved)) * (1 + 1e-12)
+
+    def run(self, data: Any, run: Run) -> float:
+        gram = self._gram(require_data(data, self.problem, self.relation))
+        return float(self._with_noise(np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64), run)[0])
+
+
+@dataclass(frozen=True)
+class NoisyLeastSquares(_Noisy):
+    """The parameter from noisy statistics; ``damping`` is bound to what the first stage released."""
+
+    kind = "noisy_least_squares"
+    damping: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        non_negative("damping", self.damping)
+
+    @property
+    def released(self) -> int:
+        d = self.problem.features
+        return d * (d + 1) // 2 + d
+
+    @property
+    def weight(self) -> float:
+        """Moments are multiplied by this, so that they move as far as the Gram matrix."""
+        return self.problem.bounds.row_norm / self.problem.bounds.label_size
+
+    @property
+    def sensitivity(self) -> float:
+        bounds, records = self.problem.bounds, largest_count(self.problem, self.relation)
+        square = bounds.row_norm**2
+        # sqrt(2) for a record that comes or goes, 3 / sqrt(2) for one that is replaced: see docs.
+        exact = square * (math.sqrt(2) if self.relation == "add_remove" else 3 / math.sqrt(2))
+        # Gram matrix and weighted moments have terms of the same norm, and errors of the same bound.
+        rounding = math.sqrt(2) * sum_error(records, square, factors=_ROUNDINGS + 13)
+        return (exact + 2 * rounding) * (1 + 1e-12)
+
+    @property
+    def swing(self) -> float:
+        """About the largest eigenvalue of the noise on the Gram matrix, off-diagonal noise is divided by sqrt(2)."""
+        return self.deviation * math.sqrt(2 * self.problem.features)
+
+    def bind(self, released: tuple[Any, ...]) -> NoisyLeastSquares:
+        return replace(self, damping=max(0.0, self.swing - max(float(released[-1]), 0.0)))
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(passes=2.0)
+
+    @property
+    def risk(self) -> Risk:
+        """For isotropic rows of full length and a parameter that explains labels: noise, and bias by damping."""
+        problem, d = self.problem, self.problem.features
+        curvature = problem.bounds.row_norm**2 / d
+        square = (problem.bounds.label_size / problem.bounds.row_norm) ** 2 * d
+        flatness = problem.n * (curvature + problem.ridge)
+        damping = max(0.0, self.swing - problem.n * curvature)
+        variance = (self.deviation / self.weight) ** 2 + self.deviation**2 * square / 2
+        noise = d * variance / (2 * problem.n * (flatness + damping))
+        return Risk(noise + damping / problem.n * square / 2, "excess empirical risk (predicted)")
+
+    def run(self, data: Any, run: Run) -> Floats:
+        records = require_data(data, self.problem, self.relation)
+        d = self.problem.features
+        zero = np.zeros(d)
+        moments = -records.gradient(Squared(), zero, **self.problem.guards)[1]
+        upper = np.triu_indices(d)
+        scales = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
+        noisy = self._with_noise(np.concatenate([self._gram(records)[upper] * scales, self.weight * moments]), run)
+        gram = np.zeros((d, d))
+        gram[upper] = noisy[: len(scales)] / scales
+        theta = self._solved(gram + np.triu(gram, 1).T, noisy[len(scales) :] / self.weight)
+        return theta if self.problem.domain is None else self.problem.domain.project(theta)
+
+    def _solved(self, gram: Floats, moments: Floats) -> Floats:
+        """The solution of the damped system, in which eigenvalues below the noise are raised to it."""
+        values, vectors = np.linalg.eigh(gram)
+        strength = self.problem.n * self.problem.ridge
+        raised = np.maximum(values + self.damping, self.deviation) + strength
+        return np.asarray(vectors @ ((vectors.T @ moments) / raised))
+
+
+def _calibrated(
+    problem: Minimize, share: float, noise: str, budget: Budget
+) -> tuple[SmallestEigenvalue, NoisyLeastSquares]:
+    """Both stages with the smallest noise for a budget."""
+    first = SmallestEigenvalue(problem, budget.relation, noise, 1.0)
+    second = NoisyLeastSquares(problem, budget.relation, noise, 1.0)
+    parts = [1 / part if noise == "l2_laplace" else 1 / math.sqrt(part) for part in (share, 1 - share)]
+    template = Composed((first.event.scaled(parts[0]), second.event.scaled(parts[1])))
+    multipliers = [stage["noise_multiplier"] for stage in calibrate(template, budget).to_json()["events"]]
+    return replace(first, noise_multiplier=multipliers[0]), replace(second, noise_multiplier=multipliers[1])
+
+
+@dataclass(frozen=True)
+class SufficientStatistics:
+    """Plans least squares from noisy statistics."""
+
+    name: str = "sufficient_statistics"
+
+    def plan(self, problem: Minimize, budget: Budget, *, share: float = 0.05) -> Chain:
+        """Two stages; ``share`` is the part of the budget (of squared GDP, or epsilon) that goes to the eigenvalue.
+
+        The value of the release is the eigenvalue and the parameter.
+
+        >>> problem = Minimize(n=10_000, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=5)
+        >>> plan = sufficient_statistics.plan(problem, Budget(mu=0.5))
+        >>> round(plan.guarantee.mu, 6)
+        0.5
+        """
+        require_records(self.name, budget)
+        if not isinstance(problem, Minimize) or problem.loss != Squared():
+            raise ValueError(f"{self.name} solves Minimize problems with the Squared loss")
+        if not math.isfinite(problem.bounds.label_size) or problem.bounds.label_size == 0:
+            raise ValueError(f"{self.name} needs declared label bounds: Bounds(row_norm, label_lower, label_upper)")
+        if not 0 < share < 1:
+            raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
+        stages = [_calibrated(problem, share, *choice) for choice in noises(budget)]
+        first, second = min(stages, key=lambda pair: pair[1].deviation)
+        theorem = "noisy sufficient statistics [docs/explanation/perturbation.md]"
+        why = Basis(theorem, budget.relation, budget.unit, minimizer_assumptions(problem, budget), "bounded")
+        return Chain((Step(first, why), Step(second, why)))
+
+    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
+        """Equal records, one of which gets the opposite label or leaves."""
+        problem = Minimize(n=6, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=2, ridge=0.5)
+        return problem, *agreeing_records(relation, label=1.0)
+
+
+sufficient_statistics = SufficientStatistics()

@@ -1,0 +1,97 @@
+"""The proven risk: against exact moments on quadratics, its rates, its refusals."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpfit.core import Minimize
+from dpfit.core.mechanism import Run
+from dpfit.data.records import Arrays
+from dpfit.geometry import L2Ball
+from dpfit.losses import Bounds, Hinge, Huber, Logistic
+from dpfit.noise import Source
+from dpfit.privacy import Budget
+from dpfit.solvers.gradient.langevin import langevin, risk_bound
+from dpfit.solvers.gradient.noisy_gd import NoisyGD
+
+
+def problem(n=10_000, d=20, ridge=0.0, objective="empirical"):
+    return Minimize(
+        n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, domain=L2Ball(d, 1.0), ridge=ridge, objective=objective
+    )
+
+
+def bound(**facts):
+    return langevin.plan(problem(**facts), Budget(mu=0.25), max_passes=3000).risk.expected
+
+
+def slope(values, at):
+    return np.polyfit(np.log(at), np.log(values), 1)[0]
+
+
+def test_rates_in_n_and_d():
+    sizes = [3e3, 1e4, 3e4]
+    assert slope([bound(n=int(n)) for n in sizes], sizes) == pytest.approx(-1, abs=0.06)
+    assert slope([bound(n=int(n), ridge=0.1) for n in sizes], sizes) == pytest.approx(-2, abs=0.1)
+    widths = [5, 20, 80]
+    assert slope([bound(d=d) for d in widths], widths) == pytest.approx(0.5, abs=0.05)
+    assert slope([bound(d=d, ridge=0.1) for d in widths], widths) == pytest.approx(1, abs=0.1)
+
+
+def test_the_bound_is_that_of_the_formula():
+    """Constant weights: radius**2 / (2 step K) + step d noise**2 K / (2 (1 - step M))."""
+    mechanism = NoisyGD(problem(), "add_remove", 4.0, 50, 1.0, 1.0, average=1.0)
+    noise = 4.0 * mechanism.sensitivity / 10_000
+    expected = 1 / (2 * 50) + 20 * noise**2 * 50 / (2 * 0.75)
+    assert risk_bound(mechanism) == pytest.approx(expected, rel=1e-12)
+    population = replace(mechanism, problem=problem(objective="population"))
+    assert risk_bound(population) - risk_bound(mechanism) == pytest.approx(
+        ((1 + math.tanh(0.5)) / 2) ** 2 * 51 / 10_000, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+def test_the_measured_risk_of_a_quadratic_stays_below(ridge):
+    """One dimension, quadratic near the optimum: mean excess over 4,000 runs against the bound."""
+    n = 200
+    facts = Minimize(
+        n=n, loss=Huber(4.0), bounds=Bounds(1.0, -1.0, 1.0), features=1, domain=L2Ball(1, 1.0), ridge=ridge
+    )
+    plan = langevin.plan(facts, Budget(mu=0.5), max_passes=200)
+    labels = np.where(np.arange(n) % 4 < 3, 0.9, -0.3)
+    outputs = np.array(plan.mechanism.run_many(Arrays(np.ones((n, 1)), labels), Run(Source(7)), 4000))[:, 0]
+    best = labels.mean() / (1 + ridge)
+    excess = (1 + ridge) / 2 * (outputs - best) ** 2
+    error = excess.std() / math.sqrt(len(excess))
+    assert excess.mean() + 6 * error <= plan.risk.expected
+    assert excess.mean() >= plan.risk.expected / 100  # the bound is not vacuous here
+
+
+def test_strong_convexity_shapes_the_noise():
+    weak, strong = (langevin.plan(problem(ridge=r), Budget(mu=0.25)).mechanism for r in (0.0, 0.1))
+    assert weak.growth == 0.0
+    assert strong.growth == pytest.approx(0.1 * strong.step_size)
+    assert strong.multipliers[0] > 2 * strong.multipliers[-1]
+
+
+def test_averages_survive_where_the_last_iterate_stalls():
+    """[LD] Appendix H: the norm on the unit ball; noise keeps iterates away from the corner, their average is close."""
+    from dpfit.losses import HuberDistance
+
+    d = 30
+    facts = Minimize(n=1000, loss=HuberDistance(0.05), bounds=Bounds(1.0), features=d, domain=L2Ball(d, 1.0))
+    mechanism = langevin.plan(facts, Budget(mu=0.5), max_passes=300).mechanism
+    data = Arrays(np.zeros((1000, d)), np.zeros(1000))
+    value = mechanism.run(data, Run(Source(3)))
+    assert np.linalg.norm(value) <= risk_bound(mechanism) + 0.05
+
+
+def test_what_has_no_bound_is_refused():
+    with pytest.raises(ValueError, match="bounded domain"):
+        langevin.plan(replace(problem(), domain=None), Budget(mu=1.0))
+    with pytest.raises(ValueError, match="smooth loss"):
+        langevin.plan(replace(problem(), loss=Hinge()), Budget(mu=1.0))
+    with pytest.raises(ValueError, match="no momentum"):
+        risk_bound(NoisyGD(problem(), "replace", 1.0, 10, 0.1, 1.0, momentum=0.5, average=1.0))

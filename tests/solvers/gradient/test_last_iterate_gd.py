@@ -1,0 +1,153 @@
+"""The last iterate: reference values, exact Gaussian laws that attain the bound, refusals."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dpfit.core import Minimize
+from dpfit.core.mechanism import Run
+from dpfit.data.records import Arrays
+from dpfit.geometry import L2Ball
+from dpfit.losses import Bounds, Hinge, Huber, Logistic, Softmax
+from dpfit.noise import Source
+from dpfit.privacy import Budget, gaussian
+from dpfit.privacy.last_iterate import last_iterate_mu, trajectory_mu
+from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_gd
+from dpfit.solvers.gradient.noisy_gd import noisy_gd
+
+
+@pytest.mark.parametrize(
+    ("c", "s", "sigma", "mu"),
+    [
+        ([0.8] * 10, [0.5] * 10, [1] * 10, 1.3467245712),
+        ([0.9] * 30, [1] * 30, [1] * 30, 4.1778756993),
+        ([0.5] * 5, [2] * 5, [1] * 5, 3.3574882387),
+        ([1, 1], [0.3, 1], [1, 1], 1.0440306509),
+        ([1, 0.8, 0.8], [0.2, 0.2, 1], [1, 1, 1], 1.0387609880),
+        ([1, 1, 1], [0.5, 0.1, 1], [1, 0.7, 1], 1.1142758807),
+        ([2] * 10, [1] * 10, [1] * 10, math.sqrt(10)),  # expanding maps: the trajectory's price
+    ],
+)
+def test_reference_values(c, s, sigma, mu):
+    assert last_iterate_mu(c, s, sigma) == pytest.approx(mu, rel=3e-9)
+    assert last_iterate_mu(c, s, sigma) >= mu * (1 - 1e-10)
+
+
+def test_a_domain_helps_long_runs_only():
+    k = np.ones(200)
+    assert last_iterate_mu(k, 0.1 * k, k, diameter=0.3) == pytest.approx(0.3464, rel=1e-3)
+    assert last_iterate_mu(k, 0.1 * k, k, diameter=3.0) == pytest.approx(1.0954, rel=1e-3)
+    assert last_iterate_mu(k, 0.1 * k, k, diameter=1e9) == pytest.approx(math.sqrt(2), rel=1e-8)
+
+
+def test_it_never_costs_more_than_the_trajectory():
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        size = generator.integers(1, 12)
+        c, s, sigma = generator.uniform(0, 1.3, size), generator.uniform(0, 2, size), generator.uniform(0.3, 2, size)
+        last, all_of_it = last_iterate_mu(c, s, sigma), trajectory_mu(s, sigma)
+        assert last <= all_of_it * (1 + 1e-8)
+        # The linear maps x -> c x with all shifts in one direction have this exact parameter.
+        weights = np.append(np.cumprod(c[:0:-1])[::-1], 1.0)
+        assert (weights * s).sum() / math.sqrt(((weights * sigma) ** 2).sum()) <= last * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [([], [], []), ([1.0], [1.0], [0.0]), ([math.nan], [1.0], [1.0]), ([1.0], [-1.0], [1.0]), ([1], [1, 1], [1])],
+)
+def test_impossible_schedules_are_refused(columns):
+    with pytest.raises(ValueError, match=r"step|finite"):
+        last_iterate_mu(*columns)
+
+
+def test_noise_that_is_lost_in_a_sum_is_refused_not_ignored():
+    with pytest.raises(ValueError, match="uneven"):
+        last_iterate_mu([1.0, 1.0], [0.0, 1.0], [1.0, 1e-9])
+
+
+def ridge_problem(loss, n, relation_bounds=None, **more):
+    return Minimize(n=n, loss=loss, bounds=relation_bounds or Bounds(1.0), features=1, ridge=0.3, **more)
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+def test_a_nearly_linear_loss_attains_the_promise(relation):
+    """Huber far from its corner is linear: the output is normal, its shift and spread known, mu attained."""
+    n, steps = 10, 40
+    problem = ridge_problem(Huber(1.0), n, Bounds(1.0, -1e6, 1e6))
+    plan = last_iterate_gd.plan(problem, Budget(mu=1.0, relation=relation), max_passes=steps)
+    mechanism = plan.mechanism
+    assert plan.guarantee.mu == pytest.approx(1.0, rel=1e-6)
+    c, kept = 1 - mechanism.step_size * 0.3, mechanism.noise
+    spread = kept * math.sqrt((1 - c ** (2 * steps)) / (1 - c**2))
+    moved = mechanism.step_size / n * (2.0 if relation == "replace" else 1.0) * (1 - c**steps) / (1 - c)
+    assert 0.995 < moved / spread <= 1.0
+    labels = np.full(n, 1e6)
+    other = np.append(labels[:-1], -1e6) if relation == "replace" else labels[:-1]
+    runs = 20_000
+    one, two = (
+        np.array(mechanism.run_many(Arrays(np.ones((len(y), 1)), y), Run(Source(seed)), runs))[:, 0]
+        for seed, y in ((1, labels), (2, other))
+    )
+    assert one.std() == pytest.approx(spread, rel=0.035)
+    assert one.mean() - two.mean() == pytest.approx(moved, abs=6 * spread * math.sqrt(2 / runs))
+
+
+@pytest.mark.parametrize("steps", [2, 8])
+@pytest.mark.parametrize("record", [5.0, -5.0, 0.2])
+def test_the_exact_curve_of_a_curved_loss_is_below_the_promise(steps, record):
+    """One dimension: densities on a grid, both directions, several epsilons."""
+    loss, n, size, noise, ridge = Huber(1.0), 3, 0.8, 0.35, 0.25
+    problem = replace(ridge_problem(loss, n), ridge=ridge)
+    mechanism = LastIterateGD(problem, "replace", noise, steps, size, 1.0)
+    grid = np.linspace(-5, 5, 1501)
+    width = grid[1] - grid[0]
+
+    def law(labels):
+        slopes = sum(np.clip(grid - y, -1, 1) for y in labels)
+        centres = grid - size * (slopes / n + ridge * grid)
+        start = -size * sum(np.clip(0.0 - y, -1, 1) for y in labels) / n
+        density = norm.pdf(grid, start, noise)
+        # The normal density is smooth on the scale of the grid: the midpoint rule is exact to 1e-12.
+        transition = norm.pdf(grid[None], centres[:, None], noise) * width
+        for _ in range(steps - 1):
+            density = density @ transition
+        return density
+
+    one, two = law([0.5, -0.4, record]), law([0.5, -0.4, -record])
+    mu = mechanism.event.mu
+    for epsilon in (0.0, 0.3, 1.0, 2.0):
+        promised = gaussian.delta(mu, epsilon)
+        for p, q in ((one, two), (two, one)):
+            assert np.maximum(p - math.exp(epsilon) * q, 0).sum() * width <= promised + 1e-6
+
+
+def test_many_steps_cost_nothing_more():
+    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), features=3, ridge=0.1)
+    budget = Budget(epsilon=1, delta=1e-6)
+    few, many = (last_iterate_gd.plan(problem, budget, max_passes=k).mechanism.noise for k in (100, 10_000))
+    assert many == pytest.approx(few, rel=0.01)
+    per_step = [noisy_gd.plan(problem, budget, max_passes=k).mechanism.multipliers[0] for k in (100, 10_000)]
+    assert per_step[1] == pytest.approx(10 * per_step[0])
+
+
+def test_what_the_theorem_does_not_cover_is_refused():
+    budget = Budget(mu=1.0)
+    with pytest.raises(ValueError, match="ridge > 0"):
+        last_iterate_gd.plan(Minimize(n=9, loss=Logistic(), bounds=Bounds(1.0), features=1), budget)
+    with pytest.raises(ValueError, match="smooth loss"):
+        last_iterate_gd.plan(ridge_problem(Hinge(), 9), budget)
+    softmax = Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), features=2, ridge=0.1)
+    with pytest.raises(ValueError, match="generalized linear"):
+        LastIterateGD(softmax, "replace", 1.0, 5, 0.1, clip=0.5)
+    with pytest.raises(ValueError, match="2 / "):
+        LastIterateGD(ridge_problem(Logistic(), 9), "replace", 1.0, 5, 9.0, clip=1.0)
+
+
+def test_a_domain_keeps_the_iterate():
+    problem = ridge_problem(Logistic(), 9, domain=L2Ball(1, 0.1))
+    value = last_iterate_gd.plan(problem, Budget(mu=0.1)).run(Arrays(np.ones((9, 1)), np.ones(9)), random_state=1).value
+    assert abs(value[0]) <= 0.1 + 1e-12

@@ -1,0 +1,147 @@
+"""Noisy gradient descent: sensitivity by brute force, exact laws on a quadratic, the trajectory's budget."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpfit.core import Minimize
+from dpfit.core.mechanism import Run
+from dpfit.data.records import Arrays
+from dpfit.geometry import L2Ball
+from dpfit.losses import Bounds, Hinge, Huber, Logistic, Squared
+from dpfit.noise import Grid, Source
+from dpfit.privacy import Budget, NotReachable
+from dpfit.solvers.gradient.noisy_gd import NoisyGD, noisy_gd
+
+
+def logistic(n=1000, d=5, **more):
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, **more)
+
+
+@pytest.mark.parametrize("growth", [0.0, 0.01, 0.3])
+def test_the_steps_share_the_budget_exactly(growth):
+    mechanism = NoisyGD(logistic(), "replace", 2.5, 70, 0.1, 1.0, growth=growth)
+    spent = math.fsum(1 / mechanism.multipliers**2)
+    assert spent <= 1 / 2.5**2
+    assert spent == pytest.approx(1 / 2.5**2, rel=1e-9)
+    # With weights w the inverse variances grow like their root.
+    assert mechanism.multipliers[0] / mechanism.multipliers[-1] == pytest.approx((1 - growth) ** (-69 / 4))
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+@pytest.mark.parametrize("clip", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize("loss", [Logistic(), Hinge(), Huber(0.7)], ids=lambda loss: loss.kind)
+def test_no_neighbour_moves_the_sum_further_than_declared(relation, clip, loss):
+    problem = Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=2, domain=L2Ball(2, 2.0))
+    mechanism = NoisyGD(problem, relation, 1.0, 1, 0.1, clip)
+    grid = Grid.fitting(clip, 2, "l2")
+    corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.6, 9.0), repeat=2)] + [np.array([np.nan, 1.0])]
+    records = list(itertools.product(corners, (-1.0, 1.0, 7.0)))
+    points = [np.zeros(2), np.array([2.0, 0.0]), np.array([-1.0, 1.5]), np.array([-0.5, -0.5])]
+    largest = 0.0
+    for point in points:
+        alone = np.array([_sum(problem, [record], point, grid, clip) for record in records])
+        together = _sum(problem, records, point, grid, clip)
+        assert np.array_equal(alone.sum(axis=0), together)  # records do not interact
+        moves = alone if relation == "add_remove" else (alone[:, None] - alone[None]).reshape(-1, 2)
+        largest = max(largest, np.linalg.norm(moves, axis=1).max() * grid.step)
+    assert largest <= mechanism.sensitivity
+    if clip < 1.0:
+        assert largest >= 0.9 * mechanism.sensitivity
+
+
+def _sum(problem, records, point, grid, clip):
+    data = Arrays(np.array([x for x, _ in records]), np.array([y for _, y in records]))
+    return data.clipped_sum(problem.loss, point, grid=grid, clip=clip, **problem.guards)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+def test_on_a_quadratic_the_output_has_the_predicted_law(momentum, relation):
+    n, steps, size, multiplier, clip, ridge = 1000, 6, 0.4, 2.0, 50.0, 0.1
+    problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), features=1, ridge=ridge)
+    mechanism = NoisyGD(problem, relation, multiplier, steps, size, clip, momentum=momentum, average=0.5)
+    labels = np.tile([1.0, -2.0, 3.0, 2.0], 250)
+    data = Arrays(np.ones((n, 1)), labels)
+    # theta <- theta + velocity is linear: follow how each step's noise arrives in the average.
+    moved = 2 * clip if relation == "replace" else clip
+    deviation = size / n * moved * multiplier * math.sqrt(steps)
+    mean, gains = _linear(labels.mean(), steps, size, momentum, 1 + ridge, mechanism.shares)
+    outputs = np.array(mechanism.run_many(data, Run(Source(5)), 20_000))[:, 0]
+    scale = deviation * math.sqrt(math.fsum(gains**2))
+    assert abs(outputs.mean() - mean) < 6 * scale / math.sqrt(len(outputs))
+    # Six standard errors of a variance are 6%; noise that is 10% off is 20%.
+    assert outputs.var() == pytest.approx(scale**2, rel=0.06)
+    single = np.array([mechanism.run(data, Run(Source(seed)))[0] for seed in range(300)])
+    assert single.std() == pytest.approx(scale, rel=0.35)
+
+
+def _linear(target, steps, size, momentum, curvature, shares):
+    def run(noise):
+        point = velocity = total = 0.0
+        for k in range(steps):
+            velocity = momentum * velocity - size * (curvature * point - target) + noise[k]
+            point += velocity
+            total += shares[k] * point
+        return total
+
+    mean = run(np.zeros(steps))
+    return mean, np.array([run(np.eye(steps)[k]) - mean for k in range(steps)])
+
+
+def test_plans_meet_their_budget_and_pure_ones_are_refused():
+    for budget in (Budget(epsilon=1, delta=1e-6), Budget(mu=0.7), Budget(rho=0.1), Budget(mu=1, relation="add_remove")):
+        assert noisy_gd.plan(logistic(), budget).guarantee.meets(budget)
+    with pytest.raises(NotReachable, match="output_perturbation"):
+        noisy_gd.plan(logistic(), Budget(epsilon=1))
+    with pytest.raises(ValueError, match="give clip="):
+        noisy_gd.plan(replace(logistic(), loss=Squared()), Budget(mu=1))
+    with pytest.raises(ValueError, match="Minimize"):
+        noisy_gd.plan(3, Budget(mu=1))
+
+
+def test_a_flat_direction_collects_the_trusted_noise():
+    """The rule's S is such that n-independent noise of 0.7 natural units enters a direction without data."""
+    problem = logistic(n=100_000, d=2)
+    mechanism = noisy_gd.plan(problem, Budget(mu=0.5), max_passes=50).mechanism
+    data = Arrays(np.tile([[1.0, 0.0]], (1000, 1)), np.ones(1000))
+    tight = replace(mechanism, relation="add_remove", average=0.0, clip=mechanism.clip)
+    moved = tight.sensitivity / mechanism.sensitivity
+    outputs = np.array(tight.run_many(data, Run(Source(2)), 400))[:, 1]
+    time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
+    expected = time * mechanism.sensitivity * mechanism.noise_multiplier / problem.n
+    # The last steps' momentum has not arrived yet: a little less than the full time.
+    assert 0.6 * expected * moved < outputs.std() < 1.1 * expected * moved
+    assert expected <= 0.7 * 4 * 1.001
+
+
+@pytest.mark.parametrize("rows", [np.full((7, 3), np.nan), np.full((7, 3), 1e300), np.zeros((7, 3))])
+@pytest.mark.parametrize("budget", [1e-6, 1.0, 1e6])
+def test_any_data_and_budget_give_numbers(rows, budget):
+    problem = logistic(n=7, d=3)
+    plan = noisy_gd.plan(problem, Budget(mu=budget, relation="add_remove"), max_passes=20)
+    value = plan.run(Arrays(rows, np.full(7, np.inf)), random_state=1).value
+    assert value.shape == (3,)
+    assert np.isfinite(value).all()
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="1 / ridge"):
+        NoisyGD(logistic(ridge=2.0), "replace", 1.0, 5, 0.6, 1.0)
+    with pytest.raises(ValueError, match="momentum"):
+        NoisyGD(logistic(), "replace", 1.0, 5, 0.6, 1.0, momentum=1.0)
+    with pytest.raises(ValueError, match="infinite noise"):
+        NoisyGD(logistic(), "replace", 1.0, 5000, 0.6, 1.0, growth=0.9)
+    plan = noisy_gd.plan(logistic(n=5, d=1), Budget(mu=1.0), max_passes=2)
+    with pytest.raises(ValueError, match="n = 5"):
+        plan.run(Arrays(np.ones((4, 1)), np.ones(4)))
+
+
+def test_iterates_stay_in_the_domain():
+    ball = L2Ball(2, 0.5)
+    plan = noisy_gd.plan(logistic(n=10, d=2, domain=ball), Budget(mu=0.01), max_passes=10)
+    value = plan.run(Arrays(np.ones((10, 2)), np.ones(10)), random_state=3).value
+    assert np.linalg.norm(value) <= 0.5 + 1e-12

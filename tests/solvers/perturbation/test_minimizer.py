@@ -1,0 +1,163 @@
+"""The minimizer: certified for every dataset, by Newton steps or without them."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize as scipy_minimize
+
+from dpfit.core import Minimize
+from dpfit.data.records import Arrays
+from dpfit.losses import Absolute, Bounds, Hinge, Huber, Logistic, Pinball, SmoothedHinge, Squared
+from dpfit.solvers.perturbation import minimizer
+from dpfit.solvers.perturbation.minimizer import Objective, accuracy, minimize, smoothest
+
+LOSSES = [
+    (Logistic(), Bounds(1.0)),
+    (SmoothedHinge(0.3), Bounds(1.0)),
+    (Huber(0.5), Bounds(1.0, -4.0, 4.0)),
+    (Huber(1e-3), Bounds(1.0, -4.0, 4.0)),
+]
+
+
+def case(loss, bounds, n, d, seed=0):
+    random = np.random.default_rng(seed)
+    rows = random.normal(size=(n, d))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    labels = 3 * rows @ random.normal(size=d) + 0.1 * random.normal(size=n)
+    return Minimize(n=n, loss=loss, bounds=bounds, features=d), Arrays(rows, labels)
+
+
+def value(objective, theta):
+    problem = objective.problem
+    total = objective.data.gradient(problem.loss, theta, **problem.guards)[0]
+    return total + objective.strength / 2 * theta @ theta + objective.linear @ theta
+
+
+@pytest.mark.parametrize(("loss", "bounds"), LOSSES, ids=str)
+@pytest.mark.parametrize("strength", [1e-3, 1.0, 50.0])
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (3, 8), (200, 5)])
+def test_the_distance_is_kept(loss, bounds, strength, n, d):
+    """The reference starts at the answer and may only improve on it; strong convexity turns values into distances."""
+    problem, data = case(loss, bounds, n, d)
+    linear = 2 * np.random.default_rng(1).normal(size=d)
+    objective = Objective(problem, data, strength, linear)
+    found = accuracy(problem, strength, "replace", linear=float(np.linalg.norm(linear)))
+    theta = minimize(objective, found)
+    assert found.accepts(theta, objective.gradient(theta))
+    reference = scipy_minimize(
+        lambda t: value(objective, t), theta, jac=objective.gradient, method="BFGS", options={"gtol": 1e-12}
+    ).x
+    assert np.linalg.norm(theta - reference) <= found.distance + 1e-7 / strength
+    assert value(objective, theta) <= value(objective, np.zeros(d)) + 1e-9
+
+
+def test_one_dimension_in_closed_form():
+    problem = Minimize(n=2, loss=Huber(10.0), bounds=Bounds(1.0, -3.0, 3.0), features=1)
+    objective = Objective(problem, Arrays([[1.0], [0.5]], [2.0, -1.0]), 0.5, np.array([0.25]))
+    # (1 + 1/4 + 1/2) theta = 2 - 1/2 - 1/4
+    found = accuracy(problem, 0.5, "replace", linear=0.25)
+    assert minimize(objective, found)[0] == pytest.approx(1.25 / 1.75, abs=found.distance)
+
+
+@pytest.mark.parametrize(("loss", "bounds"), LOSSES[:3], ids=str)
+def test_the_planned_descent_alone_keeps_the_distance(loss, bounds):
+    problem, data = case(loss, bounds, 30, 3)
+    objective = Objective(problem, data, 2.0, np.zeros(3))
+    found = accuracy(problem, 2.0, "replace")
+    assert np.linalg.norm(minimizer._descend(objective, found) - minimize(objective, found)) <= 2 * found.distance
+
+
+@pytest.mark.parametrize("order", ["shuffled", "sorted"])
+def test_many_records_are_first_seen_through_a_sample(order):
+    """Also when the sample misleads: here every sixteenth record is of the other kind."""
+    problem, data = case(Logistic(), Bounds(1.0), 8000, 3)
+    if order == "sorted":
+        data.labels[:] = np.where(np.arange(8000) % 16 == 0, -1.0, 1.0)
+    objective = Objective(problem, data, 2.0, np.ones(3))
+    assert minimizer._thinning(objective) == 16
+    found = accuracy(problem, 2.0, "replace", linear=2.0)
+    theta = minimize(objective, found)
+    assert found.accepts(theta, objective.gradient(theta))
+
+
+def test_when_newton_fails_the_descent_takes_over(monkeypatch):
+    problem, data = case(Logistic(), Bounds(1.0), 30, 3)
+    objective = Objective(problem, data, 2.0, np.zeros(3))
+    found = accuracy(problem, 2.0, "replace")
+    wanted = minimize(objective, found)
+    monkeypatch.setattr(Objective, "newton", lambda *arguments: None)
+    assert np.linalg.norm(minimize(objective, found) - wanted) <= 2 * found.distance
+
+
+def test_conjugate_gradients_agree_with_factorization(monkeypatch):
+    problem, data = case(Logistic(), Bounds(1.0), 300, 12)
+    objective = Objective(problem, data, 0.1, np.zeros(12))
+    found = accuracy(problem, 0.1, "replace")
+    wanted = minimize(objective, found)
+    monkeypatch.setattr(minimizer, "_DENSE", 0)
+    again = minimize(objective, found)
+    assert found.accepts(again, objective.gradient(again))
+    assert np.linalg.norm(again - wanted) <= 2 * found.distance
+
+
+def test_a_weak_quadratic_on_separable_records_follows_the_path(monkeypatch):
+    """Few Newton steps do not get there from the origin, but along the path they do."""
+    monkeypatch.setattr(minimizer, "_NEWTON_STEPS", 20)
+    monkeypatch.setattr(minimizer, "_descend", lambda *arguments: pytest.fail("the path was not enough"))
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(1000, 10))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    problem = Minimize(n=1000, loss=SmoothedHinge(0.3), bounds=Bounds(1.0), features=10)
+    objective = Objective(problem, Arrays(rows, np.sign(rows[:, 0])), 1e-3, np.zeros(10))
+    found = accuracy(problem, 1e-3, "replace")
+    assert not found.accepts(*minimizer._newton(objective, np.zeros(10), found.tolerance))
+    theta = minimize(objective, found)
+    assert found.accepts(theta, objective.gradient(theta))
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+def test_rounding_errors_of_gradients_are_covered(relation):
+    """Against sums in exact arithmetic, the computed gradient errs by less than is allowed for."""
+    from fractions import Fraction
+
+    problem, data = case(Huber(0.5), Bounds(1.0, -4.0, 4.0), 64, 3)
+    strength = 0.5
+    found = accuracy(problem, strength, relation)
+    allowed = found.distance * strength - found.tolerance
+    theta = np.array([0.3, -0.7, 0.2])
+    guarded = dataset_rows(data, problem)
+    exact = [Fraction(strength) * Fraction(t) for t in theta]
+    for row, label in guarded:
+        margin = sum(Fraction(x) * Fraction(t) for x, t in zip(row, theta, strict=True))
+        slope = min(max(margin - Fraction(label), Fraction(-1, 2)), Fraction(1, 2))
+        exact = [e + slope * Fraction(x) for e, x in zip(exact, row, strict=True)]
+    computed = Objective(problem, data, strength, np.zeros(3)).gradient(theta)
+    error = math.sqrt(sum(float(Fraction(c) - e) ** 2 for c, e in zip(computed, exact, strict=True)))
+    assert 0 < error <= allowed
+
+
+def dataset_rows(data, problem):
+    """Guarded records: rows of norm below the bound are kept as they are, so shrink them a little first."""
+    rows = data.matrix * 0.999
+    data.matrix[:] = rows
+    low, high = problem.bounds.labels
+    return list(zip(rows, np.clip(data.labels, low, high), strict=True))
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Absolute(), Pinball(0.3)], ids=str)
+def test_losses_with_corners_are_refused_with_a_way_out(loss):
+    with pytest.raises(ValueError, match="SmoothedHinge"):
+        smoothest(Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=1))
+
+
+def test_a_hopeless_ridge_is_refused_from_public_facts():
+    problem = Minimize(n=10**9, loss=Logistic(), bounds=Bounds(1.0), features=100)
+    with pytest.raises(ValueError, match="rounding errors"):
+        accuracy(problem, 1e-12, "replace")
+
+
+def test_unbounded_slopes_are_refused():
+    problem = Minimize(n=10, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=1)
+    with pytest.raises(ValueError, match="huberized"):
+        accuracy(problem, 1.0, "replace")
