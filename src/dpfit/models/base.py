@@ -1,0 +1,325 @@
+"""What all models share: public facts in, a plan, a run through the one runner, attributes out."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpfit.catalogue import entry
+from dpfit.core import Chain, Minimize, Plan, Release, Step
+from dpfit.data.records import Arrays
+from dpfit.ledger import Ledger
+from dpfit.losses import Bounds
+from dpfit.losses.base import Loss
+from dpfit.models.private_bounds import private_bounds
+from dpfit.models.scaling import Scaled, Scaling, scaled
+from dpfit.models.users import PerUser, record_budget
+from dpfit.privacy import Assumption, Basis, Budget, Guarantee
+from dpfit.solvers.auto import Chosen, auto
+
+Floats = NDArray[np.float64]
+
+BOUNDS_SHARE = 0.1
+"""The part of the budget that goes to private bounds."""
+
+
+class LeakWarning(UserWarning):
+    """A result that tells about the records and is not covered by any guarantee."""
+
+
+class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
+    """What every private estimator knows: its budget, its neighbours, its ledger."""
+
+    epsilon: float
+    delta: float
+    neighbours: str
+    n_public: int | None
+    ledger: Any
+    dataset: str | None
+    random_state: int | None
+
+    def _budget(self, n: int) -> Budget:
+        if self.delta and self.delta >= 1 / n:
+            warnings.warn(
+                f"delta = {self.delta:g} is not far below 1 / n = {1 / n:g}: releasing a random record outright would "
+                "be allowed; take delta below 0.01 / n",
+                UserWarning,
+                stacklevel=4,
+            )
+        return Budget(epsilon=self.epsilon, delta=self.delta or None, relation=self._relation)
+
+    @property
+    def _relation(self) -> str:
+        if self.neighbours not in ("replace", "add_remove"):
+            raise ValueError(f"neighbours must be 'replace' or 'add_remove', got {self.neighbours!r}")
+        return str(self.neighbours)
+
+    def _public_n(self, records: int) -> int:
+        """The number of records that plans may use."""
+        if self._relation == "replace":
+            return records if self.n_public is None else int(self.n_public)
+        if self.n_public is None:
+            raise ValueError(
+                "with neighbours='add_remove' the number of records is private: give n_public, a number near it that "
+                "was not read off the data"
+            )
+        return int(self.n_public)
+
+    def _account(self) -> Any:
+        if self.ledger is None:
+            return None
+        if not self.dataset:
+            raise ValueError("with a ledger, give dataset=: the name under which the data's budget is registered")
+        ledger = self.ledger if isinstance(self.ledger, Ledger) else Ledger(self.ledger)
+        return ledger.account(self.dataset, why=type(self).__name__)
+
+    def _run(self, plan: Plan, data: Any) -> Release:
+        """Run a plan, charged to the ledger if there is one."""
+        if self.random_state is not None:
+            warnings.warn(
+                "random_state fixes the noise: whoever knows it can subtract the noise, so this fit is not private",
+                UserWarning,
+                stacklevel=4,
+            )
+        return plan.run(data, account=self._account(), random_state=self.random_state)
+
+    def _keep(self, release: Release, scaling: Scaling) -> None:
+        """The attributes of every fitted estimator."""
+        self.plan_ = release.plan
+        self.guarantee_: Guarantee = release.guarantee
+        self.private_ = release.private
+        self.scaling_ = scaling
+        self.n_iter_ = int(max(1.0, release.plan.cost.passes))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        return tags
+
+
+class PrivateModel(PrivateEstimator):
+    """A linear model fitted under differential privacy; see the concrete models for their parameters."""
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        neighbours: str,
+        n_public: int | None,
+        max_rows_per_user: int | None,
+        row_norm: float | None,
+        bounds: Any,
+        fit_intercept: bool,
+        ridge: float,
+        solver: str,
+        max_passes: int | None,
+        ledger: Any,
+        dataset: str | None,
+        random_state: int | None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbours = neighbours
+        self.n_public = n_public
+        self.max_rows_per_user = max_rows_per_user
+        self.row_norm = row_norm
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.ridge = ridge
+        self.solver = solver
+        self.max_passes = max_passes
+        self.ledger = ledger
+        self.dataset = dataset
+        self.random_state = random_state
+
+    def plan(self, n: int, n_features: int) -> Plan:
+        """What `fit` would do on ``n`` records of ``n_features`` columns: no data needed, nothing spent."""
+        return self._plan(n, n_features, self._public_scaling(n_features))[0]
+
+    def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
+        raise NotImplementedError
+
+    def _label_ends(self) -> tuple[float, float] | None:
+        """The public range of the labels, where the model has one."""
+        return None
+
+    _labels_have_range = False
+
+    def _public_scaling(self, columns: int) -> Scaling | None:
+        """The scaling from declared facts; None if ranges are to be found privately."""
+        label = self._label_ends() or (None, None)
+        constant = 1.0 if self.fit_intercept else 0.0
+        if isinstance(self.bounds, str):
+            if self.bounds not in ("private", "from_data"):
+                raise ValueError(f"bounds must be a pair (lower, upper), 'private' or 'from_data', got {self.bounds!r}")
+            return None
+        if self.bounds is None:
+            if self.row_norm is None or (self._labels_have_range and label[0] is None):
+                return None
+            norm = float(self.row_norm)
+            return Scaling(norm, constant * norm, None, None, *label)
+        if self._labels_have_range and label[0] is None:
+            return None
+        low, high = ends(self.bounds, columns)
+        return Scaling(self._norm(columns), constant, low, high, *label)
+
+    def _norm(self, columns: int) -> float:
+        """The norm that scaled rows are capped at: just above that of rows that fill their ranges evenly.
+
+        Columns that are uniform on [-1, 1] have mean squares of 1 / 3. Less would shorten most rows, more would let one
+        record do more than records do.
+        """
+        return math.sqrt(min(columns, 2 + columns / 3)) if self.row_norm is None else float(self.row_norm)
+
+    def _plan(self, n: int, columns: int, scaling: Scaling | None, data: Any = None) -> tuple[Plan, Scaling]:
+        budget = self._budget(n)
+        if getattr(self, "_by_user", False):
+            if budget.relation != "add_remove" or self.max_rows_per_user is None:
+                raise ValueError(
+                    "to protect users give neighbours='add_remove', n_public and max_rows_per_user, the largest number "
+                    "of records of one user that are used"
+                )
+            budget = record_budget(budget, int(self.max_rows_per_user))
+        if scaling is not None:
+            return scaled(self._solve(n, columns, scaling, budget), scaling), scaling
+        template = Scaling(self._norm(columns), 1.0 if self.fit_intercept else 0.0, None, None, *self._unknown_labels())
+        if self.bounds == "from_data" and data is not None:
+            found = _from_data(template, data)
+            plan = scaled(self._solve(n, columns, found, budget), found)
+            return leaky(plan, "ranges were read off the data and are not protected"), found
+        first, second = budget.split(BOUNDS_SHARE)
+        ranges = private_bounds(columns, self._labels_have_range, first)
+        fitted = scaled(self._solve(n, columns, template, second), template, released=True)
+        stages = fitted.stages if isinstance(fitted, Chain) else (fitted,)
+        return Chain((ranges, *stages)), template
+
+    def _unknown_labels(self) -> tuple[float | None, float | None]:
+        return (-1.0, 1.0) if self._labels_have_range else (None, None)
+
+    def _solve(self, n: int, columns: int, scaling: Scaling, budget: Budget) -> Plan:
+        features = columns + bool(scaling.constant)
+        labels = (-1.0, 1.0) if self._labels_have_range else (None, None)
+        problem = Minimize(
+            n=n,
+            loss=self._loss(scaling, budget, n, features),
+            bounds=Bounds(scaling.bound, *labels),
+            features=features,
+            ridge=float(self.ridge),
+        )
+        options = {} if self.max_passes is None else {"max_passes": int(self.max_passes)}
+        if self.solver == "auto":
+            return auto.plan(problem, budget, **options)
+        return entry(self.solver).load().plan(problem, budget, **options)
+
+    def _release(self, rows: Any, labels: Any, users: Any = None) -> tuple[Release, Scaling, Floats]:
+        """Plan, charge, run; returns the release, the scaling that was used and the weights."""
+        data = Arrays(rows, labels, users)
+        self._by_user = users is not None
+        n = self._public_n(data.n)
+        plan, scaling = self._plan(n, data.width, self._public_scaling(data.width), data)
+        if users is not None:
+            plan = PerUser(plan, int(self.max_rows_per_user or 0))
+        release = self._run(plan, data)
+        value, plan = release.value, plan.plan if isinstance(plan, PerUser) else plan
+        if isinstance(plan, Chain):
+            if self._needs_private_bounds(plan):
+                scaling = _bound_scaling(plan.stages[1].bound((value[0],)))
+            value = value[-1]
+        return release, scaling, np.asarray(value, dtype=np.float64)
+
+    @staticmethod
+    def _needs_private_bounds(plan: Chain) -> bool:
+        return bool(getattr(getattr(plan.stages[0], "mechanism", None), "kind", "") == "private_bounds")
+
+    def _validated(self, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
+        rows, labels = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, **checks
+        )
+        return rows, labels
+
+    def _rows(self, X: Any) -> Any:
+        """Rows to predict for, bounded as in training."""
+        check_is_fitted(self)
+        rows = validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
+        )
+        bounded = self.scaling_.rows(rows)
+        if hasattr(bounded, "toarray"):
+            return bounded
+        return np.nan_to_num(bounded, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
+        raise NotImplementedError
+
+
+def _bound_scaling(plan: Plan) -> Scaling:
+    """The scaling inside a plan on scaled records."""
+    inner = plan.plan if isinstance(plan, Chosen) else plan
+    if not isinstance(inner, Step) or not isinstance(inner.mechanism, Scaled):
+        raise ValueError(f"a {inner.kind} plan cannot be fitted after private bounds; choose another solver")
+    return inner.mechanism.scaling
+
+
+def ends(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Lower and upper ends, one for each column."""
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)) for end in bounds)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"bounds must be a pair (lower, upper) of numbers or of {columns} numbers each, 'private' or 'from_data'"
+        ) from None
+    return tuple(low.tolist()), tuple(high.tolist())
+
+
+def _from_data(template: Scaling, data: Arrays) -> Scaling:
+    """Ranges read off the data: not private, for tests and comparisons."""
+    warnings.warn(
+        "bounds='from_data' reads ranges off the records: the guarantee does not cover what they tell",
+        LeakWarning,
+        stacklevel=5,
+    )
+    rows = data.matrix.toarray() if hasattr(data.matrix, "toarray") else np.asarray(data.matrix, dtype=np.float64)
+    finite = np.where(np.isfinite(rows), rows, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        low, high = np.nanmin(finite, axis=0), np.nanmax(finite, axis=0)
+    low, high = np.nan_to_num(low, nan=-1.0), np.nan_to_num(high, nan=1.0)
+    high = np.where(high > low, high, low + np.maximum(1.0, np.abs(low)))
+    found = replace(template, lower=tuple(low.tolist()), upper=tuple(high.tolist()))
+    if template.label_lower is None:
+        return found
+    labels = np.asarray(data.labels, dtype=np.float64)
+    labels = labels[np.isfinite(labels)] if np.isfinite(labels).any() else np.array([-1.0, 1.0])
+    lowest, highest = float(labels.min()), float(labels.max())
+    return replace(found, label_lower=lowest, label_upper=max(highest, lowest + max(1e-9, 1e-9 * abs(lowest))))
+
+
+def leaky(plan: Plan, what: str) -> Plan:
+    """The plan whose basis says what is not protected."""
+    if isinstance(plan, Chosen):
+        return replace(plan, plan=leaky(plan.plan, what))
+    if isinstance(plan, Step):
+        why: Basis = plan.why
+        return replace(plan, why=replace(why, assumptions=(*why.assumptions, Assumption(what, "declared"))))
+    if isinstance(plan, Chain):
+        return replace(plan, stages=(leaky(plan.stages[0], what), *plan.stages[1:]))
+    return plan
+
+
+def leaky_score() -> None:
+    """Say that a score is not private."""
+    warnings.warn(
+        "a score computed from private records is not private; use dpfit.models.private_score, or public records",
+        LeakWarning,
+        stacklevel=3,
+    )

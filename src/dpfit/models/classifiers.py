@@ -1,0 +1,206 @@
+"""Linear classifiers: logistic regression and a support vector machine."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from dpfit.losses import Logistic, SmoothedHinge, Softmax
+from dpfit.losses.base import Loss
+from dpfit.models.base import LeakWarning, PrivateModel, leaky_score
+from dpfit.models.scaling import Scaling
+from dpfit.privacy import Budget
+
+Floats = NDArray[np.float64]
+
+
+class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
+    """Classes from public facts, margins from the weights."""
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        *,
+        neighbours: str = "replace",
+        n_public: int | None = None,
+        max_rows_per_user: int | None = None,
+        row_norm: float | None = None,
+        bounds: Any = None,
+        classes: Any = None,
+        fit_intercept: bool = True,
+        ridge: float = 0.0,
+        solver: str = "auto",
+        max_passes: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon, delta=delta, neighbours=neighbours, n_public=n_public,
+            max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
+            fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes, ledger=ledger,
+            dataset=dataset, random_state=random_state,
+        )  # fmt: skip
+        self.classes = classes
+
+    def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
+        """Fit the model; charges the ledger, if there is one, before the records are read.
+
+        Classes are public: those of ``classes``, of a boolean or categorical dtype, or 0 and 1 for numbers.
+        """
+        kinds = public_classes(self.classes, y)
+        rows, labels = self._validated(X, y)
+        check_classification_targets(labels)
+        self.classes_ = _declared(kinds, labels)
+        if len(self.classes_) < 2:
+            raise ValueError("a classifier needs at least two declared classes; got 1 class")
+        codes = _codes(self.classes_, labels)
+        several = len(self.classes_) > 2
+        release, scaling, weights = self._release(rows, codes if several else np.where(codes > 0, 1.0, -1.0), user_id)
+        if several:
+            weights = weights.reshape(-1, len(self.classes_)).T
+        self.weights_ = np.atleast_2d(weights)
+        self.coef_, self.intercept_ = scaling.unscaled(self.weights_)
+        self._keep(release, scaling)
+        return self
+
+    def decision_function(self, X: Any) -> Floats:
+        """Margins: one number per row for two classes, one per class for more."""
+        margins = np.asarray(self._rows(X) @ self.weights_.T)
+        return margins[:, 0] if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class with the largest margin."""
+        margins = self.decision_function(X)
+        places = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
+        return np.asarray(self.classes_[places])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Mean accuracy: NOT private if the records are; `dpfit.models.private_score` is."""
+        leaky_score()
+        return float(super().score(X, y, sample_weight))
+
+
+class LogisticRegression(PrivateClassifier):
+    """Logistic regression under differential privacy; binary and multinomial.
+
+    Guarantee: (epsilon, delta)-DP for one record, pure if ``delta`` is 0; ``guarantee_`` has it with its basis.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The budget of one fit.
+    neighbours, n_public, max_rows_per_user
+        "replace" (one record changes its values; the number of records is public) or "add_remove" (then ``n_public``,
+        a number near that of the records, must be given). With ``user_id`` in `fit`, users are protected instead of
+        records: at most ``max_rows_per_user`` of the records of each are used.
+    row_norm, bounds
+        Public facts about the columns: ranges ``(lower, upper)`` (numbers, or one for each column), which scale the
+        columns to [-1, 1]; or the largest norm of a row. Longer rows are scaled down. Neither given: ranges are found
+        with a tenth of the budget. "from_data": ranges are read off the records, which leaks.
+    classes
+        The classes, if neither the dtype of ``y`` gives them nor they are 0 and 1. "from_data" leaks.
+    fit_intercept, ridge, solver, max_passes
+        The objective is the mean loss plus ``ridge / 2`` times the squared norm of the scaled weights.
+    ledger, dataset
+        A `dpfit.Ledger` (or its path) and the name under which the data's budget is registered.
+    random_state
+        An RNG seed, for tests: a seeded fit is not private.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 20_000)[:, None]
+    >>> model = LogisticRegression(epsilon=1.0, bounds=(-1.0, 1.0)).fit(X, X[:, 0] > 0.1)
+    >>> model.predict([[-0.9], [0.9]])
+    array([False,  True])
+    >>> print(model.guarantee_)
+    epsilon = 1, with one record replaced
+    """
+
+    def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
+        several = len(getattr(self, "classes_", ())) > 2
+        return Softmax(len(self.classes_)) if several else Logistic()
+
+    def predict_proba(self, X: Any) -> Floats:
+        """The probability of each class."""
+        margins = self.decision_function(X)
+        logits = np.stack([np.zeros_like(margins), margins], axis=1) if margins.ndim == 1 else margins
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+    def predict_log_proba(self, X: Any) -> Floats:
+        """The logarithm of the probability of each class."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+
+class LinearSVC(PrivateClassifier):
+    """A linear support vector machine with a smoothed hinge, under differential privacy; two classes.
+
+    Guarantee and parameters as `LogisticRegression`.
+
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 20_000)[:, None]
+    >>> LinearSVC(epsilon=1.0, bounds=(-1.0, 1.0)).fit(X, X[:, 0] > 0.1).predict([[-0.9], [0.9]])
+    array([False,  True])
+    """
+
+    def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
+        if len(getattr(self, "classes_", ())) > 2:
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass: use LogisticRegression"
+            )
+        return SmoothedHinge(0.5)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def public_classes(classes: Any, y: Any) -> Any:
+    """The classes that are public: declared, or those of a boolean or categorical dtype; None for numbers."""
+    if isinstance(classes, str) and classes == "from_data":
+        return "from_data"
+    if classes is not None:
+        return np.asarray(classes)
+    categories = getattr(getattr(y, "dtype", None), "categories", None)
+    if categories is not None:
+        return np.asarray(categories)
+    kind = getattr(np.asarray(y), "dtype", np.dtype(float)).kind
+    if kind == "b":
+        return np.array([False, True])
+    if kind in "iuf":
+        return np.array([0, 1])
+    raise ValueError(
+        "these labels are texts or objects: declare the classes (classes=[...]), or make the column categorical; "
+        "reading them off the records would tell which ones occur (classes='from_data' does that, with a warning)"
+    )
+
+
+def _declared(kinds: Any, labels: Any) -> NDArray[Any]:
+    if not (isinstance(kinds, str) and kinds == "from_data"):
+        return np.asarray(kinds)
+    warnings.warn(
+        "classes='from_data' reads the classes off the records: the guarantee does not cover what they tell",
+        LeakWarning,
+        stacklevel=3,
+    )
+    return np.unique(labels)
+
+
+def _codes(classes: NDArray[Any], labels: Any) -> Floats:
+    """The place of each label among the classes; numbers go to the nearest class, other unknowns to the first."""
+    values = np.asarray(labels)
+    if classes.dtype.kind in "biuf" and values.dtype.kind in "biuf":
+        numbers = np.nan_to_num(values.astype(np.float64), nan=float(classes[0]))
+        return np.asarray(np.abs(numbers[:, None] - classes.astype(np.float64)[None]).argmin(axis=1), dtype=np.float64)
+    place = {label: index for index, label in enumerate(classes.tolist())}
+    return np.array([place.get(label, 0) for label in values.tolist()], dtype=np.float64)

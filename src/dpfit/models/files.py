@@ -1,0 +1,118 @@
+"""Fitted models as one JSON file: parameters, fitted values, plan and guarantee. No pickle: loading runs no code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpfit.core import plan_from_json
+from dpfit.models import classifiers, location, regressors
+from dpfit.models.base import PrivateEstimator
+from dpfit.models.scaling import Scaling
+from dpfit.privacy.record import from_json
+
+FORMAT = "dpfit model 1"
+KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        classifiers.LogisticRegression,
+        classifiers.LinearSVC,
+        regressors.LinearRegression,
+        regressors.Ridge,
+        regressors.HuberRegressor,
+        regressors.QuantileRegressor,
+        location.BoundedMean,
+        location.GeometricMedian,
+    )
+}
+_NOT_SAVED = ("ledger", "random_state")
+_ARRAYS = ("weights_", "coef_", "intercept_", "classes_", "feature_names_in_", "location_")
+
+
+class ModelFileDamaged(ValueError):
+    """A model file that is cut, changed, or not a model file."""
+
+
+def save(model: PrivateEstimator, path: str | Path) -> None:
+    """Write a fitted model; a ledger handle is not part of it.
+
+    >>> import tempfile
+    >>> X = np.linspace(-1, 1, 1000)[:, None]
+    >>> model = classifiers.LogisticRegression(epsilon=1.0, bounds=(-1, 1)).fit(X, X[:, 0] > 0)
+    >>> file = tempfile.mkdtemp() + "/model.json"
+    >>> save(model, file)
+    >>> bool(np.array_equal(load(file).predict(X), model.predict(X)))
+    True
+    """
+    name = type(model).__name__
+    if KINDS.get(name) is not type(model) or not hasattr(model, "plan_"):
+        raise ValueError(f"only fitted models of dpfit can be saved: {', '.join(sorted(KINDS))}")
+    params = {key: _plain(value) for key, value in model.get_params(deep=False).items() if key not in _NOT_SAVED}
+    content = {
+        "format": FORMAT,
+        "model": name,
+        "parameters": params,
+        "fitted": {key: _array(getattr(model, key)) for key in _ARRAYS if hasattr(model, key)},
+        "n_features": int(model.n_features_in_),
+        "n_iter": int(model.n_iter_),
+        "private": bool(model.private_),
+        "scaling": model.scaling_.to_json(),
+        "plan": model.plan_.to_json(),
+        "guarantee": model.guarantee_.to_json(),
+    }
+    text = json.dumps({**content, "sha256": _digest(content)}, indent=1)
+    Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def load(path: str | Path) -> Any:
+    """Read a model that `save` wrote; refuses a file that was cut or changed by accident."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelFileDamaged(f"cannot open {path}: {error.strerror}") from None
+    except ValueError:
+        raise ModelFileDamaged(f"{path} is not a model file, or it was cut") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ModelFileDamaged(f"{path} is not a model file of this version of dpfit")
+    if content.pop("sha256", None) != _digest(content):
+        raise ModelFileDamaged(f"{path} was changed after it was written; fit or save the model again")
+    model = KINDS[content["model"]](**content["parameters"])
+    for key, value in content["fitted"].items():
+        setattr(model, key, _from_array(value))
+    model.n_features_in_, model.n_iter_ = content["n_features"], content["n_iter"]
+    model.private_, model.plan_ = content["private"], plan_from_json(content["plan"])
+    model.guarantee_ = model.plan_.guarantee
+    model.scaling_ = from_json(content["scaling"], Scaling)
+    return model
+
+
+def _digest(content: dict[str, Any]) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON; arrays become lists."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(f"a parameter of type {type(value).__name__} cannot be saved")
+
+
+def _array(value: Any) -> dict[str, Any]:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufUO":
+        raise ValueError(f"values of type {array.dtype} cannot be saved")
+    return {"dtype": "object" if array.dtype.kind == "O" else array.dtype.str, "values": array.tolist()}
+
+
+def _from_array(value: dict[str, Any]) -> Any:
+    array = np.array(value["values"], dtype=object if value["dtype"] == "object" else np.dtype(value["dtype"]))
+    return array if array.ndim else array.item()

@@ -1,0 +1,183 @@
+"""From raw rows to bounded ones: a public or released range for each column, record by record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpfit.core import Chain, Cost, Mechanism, Plan, Risk, Run, Step
+from dpfit.data.records import Arrays, Blocks, Data
+from dpfit.privacy.check import positive
+from dpfit.privacy.event import Event
+from dpfit.privacy.record import Record
+from dpfit.solvers.auto import Chosen
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scaling(Record):
+    """Columns scaled from [lower, upper] to [-1, 1], rows scaled into a ball, a constant appended.
+
+    Each record is mapped by itself, so neighbours stay neighbours. Without ``lower`` and ``upper`` columns are left as
+    they are. Labels are scaled like columns if their range is given. A sparse matrix stays sparse: its columns are
+    divided, not centred.
+
+    >>> scaling = Scaling(row_norm=2.0, constant=1.0, lower=(0.0, 0.0), upper=(2.0, 4.0))
+    >>> scaling.rows(np.array([[1.0, 9.0], [2.0, 2.0]]))
+    array([[0., 1., 1.],
+           [1., 0., 1.]])
+    >>> scaling.bound
+    2.23606797749979
+    """
+
+    kind = "scaling"
+    row_norm: float
+    constant: float = 0.0
+    lower: tuple[float, ...] | None = None
+    upper: tuple[float, ...] | None = None
+    label_lower: float | None = None
+    label_upper: float | None = None
+
+    def __post_init__(self) -> None:
+        positive("row_norm", self.row_norm)
+        if (self.lower is None) != (self.upper is None) or len(self.lower or ()) != len(self.upper or ()):
+            raise ValueError("give as many lower as upper ends")
+        ends = [*zip(self.lower or (), self.upper or (), strict=True)]
+        if self.label_lower is not None and self.label_upper is not None:
+            ends.append((self.label_lower, self.label_upper))
+        if not all(-math.inf < low < high < math.inf for low, high in ends):
+            raise ValueError("a range needs finite lower < upper in every column")
+
+    @property
+    def bound(self) -> float:
+        """The largest norm of a row, constant included; what the solvers are told."""
+        return math.hypot(self.row_norm, self.constant)
+
+    def rows(self, rows: Any) -> Any:
+        """The bounded rows."""
+        if sparse.issparse(rows):
+            return self._sparse_rows(rows)
+        if self.lower is None and not self.constant:
+            return rows
+        matrix = np.asarray(rows, dtype=np.float64)
+        if self.lower is not None:
+            low, high = np.array(self.lower), np.array(self.upper)
+            with np.errstate(invalid="ignore", over="ignore"):
+                # NaN stays: the kernels replace such a record as a whole.
+                matrix = np.clip((matrix - (low / 2 + high / 2)) / (high / 2 - low / 2), -1.0, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            factors = self._factors(np.einsum("ij,ij->i", matrix, matrix))
+        capped = np.empty((len(matrix), matrix.shape[1] + bool(self.constant)))
+        np.multiply(matrix, factors[:, None], out=capped[:, : matrix.shape[1]])
+        if self.constant:
+            capped[:, -1] = self.constant
+        return capped
+
+    def _factors(self, squares: Floats) -> Floats:
+        """What scales each row into the ball."""
+        lengths = np.sqrt(squares)
+        return np.where(lengths > self.row_norm, self.row_norm / np.maximum(lengths, 1e-300), 1.0)
+
+    def _sparse_rows(self, rows: Any) -> Any:
+        matrix = sparse.csr_array(rows, dtype=np.float64)
+        if self.lower is not None:
+            reach = np.maximum(np.abs(np.array(self.lower)), np.abs(np.array(self.upper)))
+            matrix = sparse.csr_array(matrix @ sparse.dia_array((1 / reach, 0), shape=(len(reach), len(reach))))
+            np.clip(matrix.data, -1.0, 1.0, out=matrix.data)
+        if self.lower is None and not self.constant:
+            return matrix
+        factors = self._factors(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+        matrix = sparse.csr_array(sparse.dia_array((factors, 0), shape=(len(factors),) * 2) @ matrix)
+        if not self.constant:
+            return matrix
+        return sparse.csr_array(sparse.hstack([matrix, np.full((matrix.shape[0], 1), self.constant)]))
+
+    def labels(self, labels: Any) -> Any:
+        """The labels in [-1, 1] if they have a range, else as they are."""
+        if self.label_lower is None or self.label_upper is None:
+            return labels
+        middle, half = self.label_lower / 2 + self.label_upper / 2, self.label_upper / 2 - self.label_lower / 2
+        return np.clip((np.asarray(labels, dtype=np.float64) - middle) / half, -1.0, 1.0)
+
+    def apply(self, data: Data) -> Data:
+        """The bounded records."""
+        if isinstance(data, Arrays):
+            return Arrays(self.rows(data.matrix), self.labels(data.labels))
+
+        def read() -> Iterator[tuple[Any, Any]]:
+            for piece in data.pieces():
+                yield self.rows(piece.rows), self.labels(piece.labels)
+
+        return Blocks(data.n, data.width + bool(self.constant), read)
+
+    def unscaled(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Coefficients and intercepts in the units of the raw columns and labels; one row per output."""
+        weights = np.atleast_2d(weights)
+        coefficients = weights[:, :-1] if self.constant else weights
+        intercept = weights[:, -1] * self.constant if self.constant else np.zeros(len(weights))
+        if self.lower is not None:
+            low, high = np.array(self.lower), np.array(self.upper)
+            coefficients = coefficients / (high / 2 - low / 2)
+            intercept = intercept - coefficients @ (low / 2 + high / 2)
+        if self.label_lower is not None and self.label_upper is not None:
+            half = self.label_upper / 2 - self.label_lower / 2
+            coefficients, intercept = (
+                coefficients * half,
+                intercept * half + self.label_lower / 2 + self.label_upper / 2,
+            )
+        return coefficients, intercept
+
+
+@dataclass(frozen=True)
+class Scaled(Mechanism):
+    """A mechanism on scaled records; a scaling that is not public is bound to what the first stage released."""
+
+    kind = "scaled"
+    mechanism: Mechanism
+    scaling: Scaling
+    released: bool = False
+
+    @property
+    def event(self) -> Event:
+        return self.mechanism.event
+
+    @property
+    def cost(self) -> Cost:
+        return self.mechanism.cost
+
+    @property
+    def risk(self) -> Risk | None:
+        return self.mechanism.risk
+
+    def bind(self, released: tuple[Any, ...]) -> Scaled:
+        if not self.released:
+            return replace(self, mechanism=self.mechanism.bind(released))
+        low, high = (tuple(map(float, ends)) for ends in released[0])
+        scaling = self.scaling
+        if scaling.label_lower is not None:
+            scaling = replace(scaling, label_lower=low[-1], label_upper=high[-1])
+            low, high = low[:-1], high[:-1]
+        return replace(
+            self, mechanism=self.mechanism.bind(released[1:]), scaling=replace(scaling, lower=low, upper=high)
+        )
+
+    def run(self, data: Any, run: Run) -> Any:
+        return self.mechanism.run(self.scaling.apply(data), run)
+
+
+def scaled(plan: Plan, scaling: Scaling, *, released: bool = False) -> Plan:
+    """The plan on scaled records."""
+    if isinstance(plan, Chosen):
+        return replace(plan, plan=scaled(plan.plan, scaling, released=released))
+    if isinstance(plan, Step):
+        return replace(plan, mechanism=Scaled(plan.mechanism, scaling, released))
+    if isinstance(plan, Chain):
+        return replace(plan, stages=tuple(scaled(stage, scaling, released=released) for stage in plan.stages))
+    raise ValueError(f"a {plan.kind} plan cannot run on scaled records")

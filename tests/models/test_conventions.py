@@ -1,0 +1,92 @@
+"""scikit-learn's own checks, cloning, pipelines, frames, names."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+from dpfit.data.schema import Category, Number, Schema
+from dpfit.models import (
+    BoundedMean,
+    GeometricMedian,
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    QuantileRegressor,
+    Ridge,
+)
+
+MODELS = {
+    "LogisticRegression": LogisticRegression(classes="from_data"),
+    "LinearSVC": LinearSVC(classes="from_data"),
+    "LinearRegression": LinearRegression(),
+    "Ridge": Ridge(),
+    "HuberRegressor": HuberRegressor(),
+    "QuantileRegressor": QuantileRegressor(delta=1e-6),
+}
+PREDICTORS = list(MODELS)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_scikit_learns_checks(name):
+    model = clone(MODELS[name]).set_params(epsilon=1e6, bounds="from_data", random_state=0)
+    results = check_estimator(model, on_fail=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert not failed
+    assert sum(r["status"] == "passed" for r in results) > 40
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", [BoundedMean(), GeometricMedian(delta=1e-6)], ids=lambda m: type(m).__name__)
+def test_scikit_learns_checks_for_locations(model):
+    results = check_estimator(model.set_params(epsilon=1e6, random_state=0), on_fail=None)
+    assert not {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+
+
+def test_a_schema_is_a_step_of_a_pipeline():
+    table = pd.DataFrame({"age": [30, 50, 70, 200] * 500, "ward": ["A", "B", "C", None] * 500})
+    sick = np.array([0, 1, 1, 1] * 500)
+    schema = Schema((Number("age", 0, 120), Category("ward", ("A", "B"))), row_norm=1.5)
+    model = make_pipeline(schema, LogisticRegression(epsilon=5.0, row_norm=schema.bound, fit_intercept=False))
+    fitted = clone(model).fit(table, sick)
+    assert fitted.predict(table).shape == (2000,)
+    assert (fitted.predict(table) == sick).mean() > 0.7
+    assert list(fitted[:-1].get_feature_names_out()) == list(schema.names)
+    assert "StandardScaler" not in repr(model)
+
+
+def test_pandas_polars_sparse_and_arrays_give_the_same_model(line):
+    X, y, _ = line
+    settings = {"epsilon": 2.0, "bounds": (-1.0, 1.0), "random_state": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = LogisticRegression(**settings).fit(X, y)
+        named = LogisticRegression(**settings).fit(pd.DataFrame(X, columns=["a", "b"]), pd.Series(y))
+        other = LogisticRegression(**settings).fit(pl.DataFrame(X, schema=["a", "b"]), pl.Series(y).to_numpy())
+        thin = LogisticRegression(**settings).fit(sparse.csr_array(X), y)
+    assert np.array_equal(plain.coef_, named.coef_)
+    assert np.array_equal(plain.coef_, other.coef_)
+    assert np.allclose(plain.coef_, thin.coef_, rtol=1e-6)
+    assert list(named.feature_names_in_) == ["a", "b"]
+    with pytest.raises(ValueError, match="feature names"):
+        named.predict(pd.DataFrame(X, columns=["b", "a"]))
+
+
+def test_unfitted_models_say_so():
+    with pytest.raises(NotFittedError):
+        LogisticRegression().predict([[1.0]])
+
+
+def test_sample_weights_are_not_an_argument(line):
+    X, y, _ = line
+    with pytest.raises(TypeError, match="sample_weight"):
+        LogisticRegression().fit(X, y, sample_weight=np.ones(len(y)))

@@ -1,0 +1,235 @@
+"""What models promise and what they learn."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn import linear_model
+from sklearn.model_selection import cross_val_score
+
+from dpfit import Budget, Ledger
+from dpfit.ledger import BudgetExceeded
+from dpfit.models import (
+    BoundedMean,
+    GeometricMedian,
+    HuberRegressor,
+    LeakWarning,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    ModelFileDamaged,
+    QuantileRegressor,
+    Ridge,
+    load,
+    private_score,
+    save,
+)
+
+CLASSIFIERS = [LogisticRegression, LinearSVC]
+REGRESSORS = [LinearRegression, Ridge, HuberRegressor, QuantileRegressor]
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
+def test_classifiers_keep_their_budget_and_learn(kind, delta, neighbours, line):
+    X, y, _ = line
+    model = kind(2.0, delta, bounds=(-1.0, 1.0), neighbours=neighbours, n_public=4000).fit(X, y)
+    assert model.guarantee_.meets(Budget(epsilon=2.0, delta=delta or None, relation=neighbours))
+    assert model.private_
+    assert (model.predict(X) == y).mean() > 0.9
+    assert model.coef_.shape == (1, 2)
+    margins = X @ model.coef_[0] + model.intercept_[0]
+    assert np.allclose(margins, model.decision_function(X))
+
+
+@pytest.mark.parametrize("kind", REGRESSORS)
+@pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
+def test_regressors_keep_their_budget_and_learn(kind, neighbours, line):
+    X, _, y = line
+    model = kind(2.0, 1e-6, bounds=(-1.0, 1.0), y_bounds=(0, 10), neighbours=neighbours, n_public=4000).fit(X, y)
+    assert model.guarantee_.meets(Budget(epsilon=2.0, delta=1e-6, relation=neighbours))
+    assert np.abs(model.predict(X) - y).mean() < 0.5
+    assert np.allclose(X @ model.coef_ + model.intercept_, model.predict(X))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
+def test_ranges_nobody_wrote_down_are_found_privately(kind, delta, line):
+    X, labels, values = line
+    y = labels if kind is LogisticRegression else values
+    model = kind(4.0, delta).fit(X * [100.0, 0.01], y)
+    assert model.guarantee_.meets(Budget(epsilon=4.0, delta=delta or None))
+    low, high = np.array(model.scaling_.lower), np.array(model.scaling_.upper)
+    assert (low <= [-64, -0.0078125]).all()
+    assert (high >= [64, 0.0078125]).all()
+    assert (high <= [128, 0.015625]).all()
+    if kind is LogisticRegression:
+        assert (model.predict(X * [100.0, 0.01]) == y).mean() > 0.85
+
+
+def test_three_classes(line):
+    X, _, _ = line
+    y = np.digitize(X[:, 0], [-0.3, 0.3])
+    model = LogisticRegression(4.0, 1e-6, bounds=(-1.0, 1.0), classes=[0, 1, 2]).fit(X, y)
+    assert model.coef_.shape == (3, 2)
+    assert np.allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert (model.predict(X) == y).mean() > 0.8
+
+
+def test_classes_are_public(line):
+    X, y, _ = line
+    model = LogisticRegression(1.0, bounds=(-1.0, 1.0))
+    assert model.fit(X, np.zeros(len(X))).classes_.tolist() == [0, 1]  # one class in the data: a model all the same
+    assert model.fit(X, y.astype(bool)).classes_.tolist() == [False, True]
+    assert model.fit(X, 7 * y).classes_.tolist() == [0, 1]  # numbers go to the nearest class
+    with pytest.raises(ValueError, match="declare the classes"):
+        model.fit(X, np.where(y, "sick", "well"))
+    named = LogisticRegression(1.0, bounds=(-1.0, 1.0), classes=["well", "sick"])
+    assert set(named.fit(X, np.where(y, "sick", "well")).predict(X)) <= {"well", "sick"}
+    with pytest.warns(LeakWarning, match="classes"):
+        LogisticRegression(1.0, bounds=(-1.0, 1.0), classes="from_data").fit(X, np.where(y, "sick", "well"))
+
+
+def test_what_leaks_is_said_and_written_down(line):
+    X, y, _ = line
+    with pytest.warns(LeakWarning, match="from_data"):
+        model = LogisticRegression(1.0, bounds="from_data").fit(X, y)
+    assert any("read off the data" in a.text for a in model.guarantee_.basis.assumptions)
+    with pytest.warns(LeakWarning, match="private_score"):
+        model.score(X, y)
+    with pytest.warns(UserWarning, match="random_state"):
+        assert not LogisticRegression(1.0, bounds=(-1, 1), random_state=1).fit(X, y).private_
+    with pytest.warns(UserWarning, match="1 / n"):
+        LogisticRegression(1.0, 0.01, bounds=(-1, 1)).fit(X, y)
+
+
+def test_add_remove_needs_a_public_number(line):
+    X, y, _ = line
+    with pytest.raises(ValueError, match="n_public"):
+        LogisticRegression(1.0, bounds=(-1, 1), neighbours="add_remove").fit(X, y)
+    with pytest.raises(ValueError, match="replace"):
+        LogisticRegression(1.0, bounds=(-1, 1), neighbours="swap").fit(X, y)
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
+def test_with_a_huge_budget_logistic_regression_is_that_of_scikit_learn(neighbours, line):
+    X, _, values = line
+    y = (values + np.random.default_rng(1).logistic(size=len(values)) > 5).astype(int)
+    model = LogisticRegression(1e6, bounds=(-1, 1), row_norm=2.0, ridge=0.01, neighbours=neighbours, n_public=4000)
+    weights = model.fit(X, y).weights_[0]
+    rows = np.column_stack([X, np.ones(len(X))])
+    plain = linear_model.LogisticRegression(C=1 / (0.01 * len(X)), fit_intercept=False, tol=1e-10, max_iter=1000)
+    assert np.abs(weights - plain.fit(rows, y).coef_[0]).max() < 1e-3
+
+
+@pytest.mark.parametrize("kind", [LinearRegression, Ridge])
+def test_with_a_huge_budget_regression_is_least_squares(kind, line):
+    X, _, y = line
+    noisy = y + np.random.default_rng(1).normal(size=len(y))
+    model = kind(1e6, bounds=(-1, 1), row_norm=2.0, y_bounds=(-5, 15)).fit(X, noisy)
+    rows = np.column_stack([X, np.ones(len(X))])
+    labels = (noisy - 5) / 10
+    exact = np.linalg.solve(rows.T @ rows + len(X) * model.ridge * np.eye(3), rows.T @ labels)
+    assert np.abs(model.weights_ - exact).max() < 1e-3
+
+
+def test_locations():
+    X = np.random.default_rng(0).normal([2.0, -1.0], 0.5, size=(5000, 2))
+    assert np.abs(BoundedMean(1.0, bounds=(-10, 10)).fit(X).location_ - [2, -1]).max() < 0.3
+    assert np.abs(GeometricMedian(1.0, 1e-6, bounds=(-10, 10)).fit(X).location_ - [2, -1]).max() < 0.6
+
+
+def test_users_are_protected_with_all_of_their_records(line):
+    X, y, _ = line
+    users = np.repeat(np.arange(1000), 4)
+    model = LogisticRegression(
+        2.0, 1e-6, bounds=(-1, 1), neighbours="add_remove", n_public=4000, max_rows_per_user=2
+    ).fit(X, y, user_id=users)
+    assert model.guarantee_.basis.unit == "user"
+    assert model.guarantee_.meets(Budget(epsilon=2.0, delta=1e-6, relation="add_remove", unit="user"))
+    with pytest.raises(ValueError, match="max_rows_per_user"):
+        LogisticRegression(2.0, bounds=(-1, 1)).fit(X, y, user_id=users)
+
+
+def test_every_fit_is_charged(tmp_path, line):
+    X, y, _ = line
+    ledger = Ledger.create(tmp_path / "budget.ledger")
+    ledger.register("people", Budget(epsilon=1.0), currency="pure")
+    model = LogisticRegression(0.25, bounds=(-1, 1), ledger=ledger, dataset="people")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeakWarning)
+        cross_val_score(model, X, y, cv=3)
+    assert len([e for e in ledger.entries("people") if e.kind == "release"]) == 3
+    model.fit(X, y)
+    with pytest.raises(BudgetExceeded, match="people"):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match="dataset="):
+        LogisticRegression(0.25, bounds=(-1, 1), ledger=ledger).fit(X, y)
+
+
+def test_a_paid_score(tmp_path, line):
+    X, y, values = line
+    model = LogisticRegression(5.0, bounds=(-1, 1)).fit(X, y)
+    truth = (model.predict(X) == y).mean()
+    score = private_score(model, X, y, Budget(epsilon=1.0))
+    assert score.guarantee.pure == 1.0
+    assert score.low <= score.value <= score.high
+    assert abs(score.value - truth) < 10 / len(y)
+    ledger = Ledger.create(tmp_path / "b.ledger")
+    ledger.register("people", Budget(epsilon=1.0), currency="pure")
+    private_score(model, X, y, Budget(epsilon=0.7), ledger=ledger, dataset="people", metric="log_loss")
+    with pytest.raises(BudgetExceeded):
+        private_score(model, X, y, Budget(epsilon=0.7), ledger=ledger, dataset="people")
+    with pytest.raises(ValueError, match="n_public"):
+        private_score(model, X, y, Budget(epsilon=0.7, relation="add_remove"))
+    line_model = LinearRegression(5.0, bounds=(-1, 1), y_bounds=(0, 10)).fit(X, values)
+    assert private_score(line_model, X, values, Budget(mu=1.0)).metric == "mae"
+    with pytest.raises(ValueError, match="mae"):
+        private_score(line_model, X, values, Budget(mu=1.0), metric="accuracy")
+
+
+@pytest.mark.parametrize("kind", [*CLASSIFIERS, *REGRESSORS, BoundedMean, GeometricMedian])
+def test_saved_models_come_back_and_damaged_files_do_not(kind, tmp_path, line):
+    X, labels, values = line
+    model = kind(1.0, 1e-6, bounds=(-1, 1)).fit(X, labels if kind in CLASSIFIERS else values)
+    path = tmp_path / "model.json"
+    save(model, path)
+    again = load(path)
+    assert type(again) is kind
+    assert again.guarantee_.to_json() == model.guarantee_.to_json()
+    assert again.plan_ == model.plan_
+    if hasattr(model, "predict"):
+        assert np.array_equal(again.predict(X), model.predict(X))
+    text = path.read_text()
+    for damaged in (text[: len(text) // 2], text.replace('"epsilon": 1.0', '"epsilon": 0.1', 1), "{}", "[1]", ""):
+        path.write_text(damaged)
+        with pytest.raises(ModelFileDamaged):
+            load(path)
+    with pytest.raises(ModelFileDamaged, match="cannot open"):
+        load(tmp_path / "nothing.json")
+    with pytest.raises(ValueError, match="fitted"):
+        save(kind(), path)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("case", ["constant", "few", "one", "hostile"])
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
+def test_hostile_data_give_a_model(kind, case, epsilon):
+    X = {
+        "constant": np.ones((50, 3)),
+        "few": np.random.default_rng(0).normal(size=(3, 10)),
+        "one": np.ones((1, 2)),
+        "hostile": np.array([[np.nan, 1e300], [np.inf, -np.inf], [1e-300, 0.0]] * 5),
+    }[case]
+    for bounds in ((-1.0, 1.0), None):
+        more = {"y_bounds": (0, 1)} if kind is LinearRegression and bounds else {}
+        model = kind(epsilon, 1e-9, bounds=bounds, **more).fit(X, np.zeros(len(X)))
+        assert np.isfinite(model.coef_).all()
+        assert np.isfinite(model.predict(X).astype(float)).all()
+
+
+def test_plans_need_no_data():
+    plan = LogisticRegression(1.0, 1e-6, bounds=(-1, 1)).plan(1000, 5)
+    assert plan.guarantee.meets(Budget(epsilon=1.0, delta=1e-6))
+    assert "considered" in plan.explain()
