@@ -16,7 +16,7 @@ CONFIDENCE = 1 - 1e-6 / (len(ENTRIES) * len(RELATIONS))
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", [row.name for row in ENTRIES])
 def test_the_promise_is_kept(name, relation):
-    audit = audit_entry(name, relation=relation, runs=1000, confidence=CONFIDENCE, random_state=11)
+    audit = audit_entry(name, relation=relation, runs=2000, confidence=CONFIDENCE, random_state=11)
     assert audit.verdict == "kept", str(audit)
     assert audit.lower <= audit.promised
 

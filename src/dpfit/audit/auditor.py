@@ -27,6 +27,8 @@ from dpfit.privacy.check import probability
 
 RUNS = 10_000
 CONFIDENCE = 1 - 1e-6
+AUDIT_DELTA = 0.12
+"""The delta of an audit where neither pure epsilon nor mu is promised: about that of mu = 1 at epsilon = 1."""
 
 
 def audit_plan(
@@ -92,7 +94,10 @@ def audit_algorithm(
 ) -> Audit:
     """Audit an algorithm on its own example; ``guarantees`` are the kinds of promise that it can make."""
     problem, data, neighbour = algorithm.example(relation)
-    plan = algorithm.plan(problem, _audit_budget(algorithm.name, guarantees, mu, epsilon, relation))
+    budget = _audit_budget(algorithm.name, guarantees, mu, epsilon, relation)
+    plan = algorithm.plan(problem, budget)
+    if budget.delta:
+        options.setdefault("delta", budget.delta)
     return audit_plan(plan, data, neighbour, subject=options.pop("subject", algorithm.name), **options)
 
 
@@ -222,6 +227,8 @@ def _audit_budget(
         return Budget(mu=mu, relation=relation)
     if "pure" in guarantees:
         return Budget(epsilon=1.0 if epsilon is None else epsilon, relation=relation)
+    if "gdp" not in guarantees and "zcdp" not in guarantees:
+        return Budget(epsilon=1.0 if epsilon is None else epsilon, delta=AUDIT_DELTA, relation=relation)
     if epsilon is not None:
         raise ValueError(f"{name} makes no pure promise, so an attack on epsilon would need a delta; give mu")
     return Budget(mu=1.0, relation=relation)

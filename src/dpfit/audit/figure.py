@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,25 @@ import numpy as np
 
 from dpfit.audit.record import Audit
 from dpfit.audit.tradeoff import TradeOff
+from dpfit.privacy import Guarantee
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours by what they stand for."""
+
+    chance: str = "0.75"
+    promised: str = "C0"
+    observed: str = "C1"
+    bound: str = "C3"
+
+
+PLAIN = Palette()
+"""The colours of a figure in a file of its own."""
 
 
 def draw(audits: Sequence[Audit], file: Path) -> None:
-    """Write a figure with one panel an audit: what the promise allows, what the best attack saw, what it proves.
-
-    Points below the promised curve are impossible if the promise is true, up to sampling error; the cross is the corner
-    of the confidence region of the test that was chosen, and only a cross below the curve breaks the promise.
-    """
+    """Write a figure with one panel an audit: what the promise allows, what the best attack saw, what it proves."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -26,27 +38,34 @@ def draw(audits: Sequence[Audit], file: Path) -> None:
         raise ValueError("there is nothing to draw")
     figure = Figure(figsize=(4.6 * len(audits), 4.9), layout="constrained")
     for axes, audit in zip(np.atleast_1d(figure.subplots(1, len(audits))), audits, strict=True):
-        _panel(axes, audit)
+        draw_audit(axes, audit)
+        # Subjects may be import paths of others: never mathematics.
+        axes.set_title(f"{audit.subject}: {audit.verdict}", parse_math=False)
+        axes.legend(fontsize="small", loc="upper right")
     figure.savefig(file, dpi=150)
 
 
-def _panel(axes: Any, audit: Audit) -> None:
+def draw_promise(axes: Any, guarantee: Guarantee, label: str, palette: Palette = PLAIN) -> None:
+    """The promised trade-off curve, and in shade what it rules out."""
     alpha = np.concatenate([np.geomspace(1e-4, 0.02, 60), np.linspace(0.02, 1.0, 200)])
-    plot, scatter = axes.plot, axes.scatter
-    plot([0, 1], [1, 0], color="0.75", linewidth=1, label="no information")
-    plot(alpha, TradeOff(audit.promise).miss(alpha), color="C0", label=f"promised ({_promised(audit)})")
-    axes.fill_between(alpha, 0, TradeOff(audit.promise).miss(alpha), color="C0", alpha=0.08)
+    miss = TradeOff(guarantee).miss(alpha)
+    axes.plot([0, 1], [1, 0], color=palette.chance, linewidth=1, label="blind guessing")
+    axes.plot(alpha, miss, color=palette.promised, label=label)
+    axes.fill_between(alpha, 0, miss, color=palette.promised, alpha=0.08, linewidth=0)
+    axes.set(xlabel="false alarms", ylabel="misses", xlim=(0, 1), ylim=(0, 1))
+
+
+def draw_audit(axes: Any, audit: Audit, palette: Palette = PLAIN) -> None:
+    """The promise, what the best attack saw, and what that proves.
+
+    Points below the promised curve are impossible if the promise is true, up to sampling error; the cross is the corner
+    of the confidence region of the test that was chosen, and only a cross below the curve breaks the promise.
+    """
+    draw_promise(axes, audit.promise, f"promised ({audit.currency.name} = {audit.promised:.3g})", palette)
     if audit.curve[0]:
-        plot(*audit.curve, color="C1", linewidth=1.2, label=f"observed ({audit.attack})")
+        axes.plot(*audit.curve, color=palette.observed, linewidth=1.2, label=f"observed ({audit.attack:.30})")
     for finding in audit.findings:
         if finding.attack == audit.attack and finding.alpha_upper is not None:
-            label = f"bound at confidence 1 - {1 - audit.confidence:.0e}"
-            scatter([finding.alpha_upper], [finding.beta_upper], marker="x", color="C3", zorder=3, label=label)
-    axes.set(
-        xlabel="false alarms", ylabel="misses", xlim=(0, 1), ylim=(0, 1), title=f"{audit.subject}: {audit.verdict}"
-    )
-    axes.legend(fontsize="small", loc="upper right")
-
-
-def _promised(audit: Audit) -> str:
-    return f"{audit.currency.name} = {audit.promised:.3g}"
+            label = f"proven (confidence 1 - {1 - audit.confidence:.0e})"
+            corner = [finding.alpha_upper], [finding.beta_upper]
+            axes.scatter(*corner, marker="x", color=palette.bound, zorder=3, label=label)

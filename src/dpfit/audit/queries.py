@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpfit.core import Interactive, Plan, Step
-from dpfit.mechanisms.above_threshold import AboveThreshold
+from dpfit.mechanisms.above_threshold import AboveThreshold, ThresholdQueries
+from dpfit.mechanisms.sparse_vector import SparseVector
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,17 @@ def adversary(plan: Plan, data: Any, neighbour: Any) -> tuple[Any, ...]:
         raise ValueError("only interactive plans take queries")
     if isinstance(plan.mechanism, AboveThreshold):
         return threshold_adversary(plan.mechanism, data)
+    if isinstance(plan.mechanism, SparseVector):
+        return sparse_adversary(plan.mechanism, data)
     raise ValueError(f"no adversarial queries are known for {plan.mechanism.kind!r}; pass queries")
+
+
+def sparse_adversary(mechanism: SparseVector, data: Any) -> tuple[Distance, ...]:
+    """The queries that are hard on one search, once for each hit."""
+    queries = mechanism.queries
+    search = ThresholdQueries(queries.threshold, queries.sensitivity)
+    rounds = max(1, mechanism.rounds // queries.hits)
+    return threshold_adversary(AboveThreshold(mechanism.epsilon, search, rounds), data) * queries.hits
 
 
 def threshold_adversary(mechanism: AboveThreshold, data: Any) -> tuple[Distance, ...]:
