@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 import dpfit
+from dpfit.cli import options
 from dpfit.cli.audit import audit
+from dpfit.cli.demo import demo
+from dpfit.cli.errors import Commands
+from dpfit.cli.fit import fit
 from dpfit.cli.ledger import ledger_app
+from dpfit.cli.plan import plan
+from dpfit.cli.predict import predict
+from dpfit.cli.query import query
+from dpfit.cli.schema import schema
+from dpfit.cli.screen import print_json, rows
 
-app = typer.Typer(help="Fit models, draw samples and answer queries under differential privacy.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Commands,
+    help="Fit models, draw samples and answer queries under differential privacy.",
+    epilog="Exit status: 0 done; 1 refused, over budget, or a broken promise; 2 wrong option, schema or file; "
+    "3 unexpected.",
+    no_args_is_help=True,
+    # Tracebacks that show local variables would show records.
+    pretty_exceptions_enable=False,
+)
 
+for command in (demo, schema, plan, fit, predict, query, audit):
+    app.command()(command)
 app.add_typer(ledger_app, name="ledger")
-app.command()(audit)
 
 
 def _version(wanted: bool) -> None:
@@ -32,35 +46,25 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks. They may quote records: for your eyes only.")
+    ] = False,
 ) -> None:
     pass
 
 
 @app.command()
-def algorithms(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
-) -> None:
+def algorithms(as_json: options.AsJson = False) -> None:
     """List every algorithm: what it solves, what it promises, where it comes from."""
     from dpfit.catalogue import ENTRIES
 
     if as_json:
-        typer.echo(json.dumps([entry.to_json() for entry in ENTRIES], indent=2))
+        print_json([entry.to_json() for entry in ENTRIES])
         return
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("name", no_wrap=True)
-    for column in ("what it does", "promises", "reference"):
-        table.add_column(column)
-    for entry in ENTRIES:
-        table.add_row(entry.name, entry.summary, ", ".join(entry.guarantees), escape(entry.reference))
+    lines = ((entry.name, entry.summary, ", ".join(entry.guarantees), entry.reference) for entry in ENTRIES)
+    table = rows(("name", "what it does", "promises", "reference"), lines)
+    table.columns[0].no_wrap = True
     Console().print(table)
-
-
-@app.command()
-def demo() -> None:
-    """Release a private mean of a small medical table that ships with scikit-learn, and say what is promised."""
-    from dpfit.cli.demo import run_demo
-
-    run_demo(Console())
 
 
 def main() -> None:

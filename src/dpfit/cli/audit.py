@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from dpfit.audit import Audit, audit_algorithm, audit_callable, audit_entry
-from dpfit.audit.figure import draw
-from dpfit.audit.runs import imported
-from dpfit.catalogue import ENTRIES
-from dpfit.privacy import Basis, Guarantee
-from dpfit.privacy.event import Gaussian, Pure
+from dpfit.cli.errors import debugging
+from dpfit.cli.screen import print_json, progress, rows
+
+if TYPE_CHECKING:
+    from dpfit.audit import Audit
 
 
 def audit(
@@ -38,24 +31,34 @@ def audit(
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write the trade-off curves to this file.")] = None,
+    page: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page about the audit to this file.")
+    ] = None,
 ) -> None:
     """Attack an algorithm on neighbouring datasets; exit status 1 if a promise is broken, 2 if nothing can be said."""
-    errors = Console(stderr=True)
+    from dpfit.audit.figure import draw
+    from dpfit.catalogue import ENTRIES
+    from dpfit.report import audit_report
+
     options = {"runs": runs, "n_jobs": jobs}
     try:
         if every == (name is not None):
             raise ValueError("give the name of an algorithm, or --all")
         audits = []
         for subject in [row.name for row in ENTRIES] if every else [str(name)]:
-            with _progress(errors, subject) as report:
+            with progress(subject) as report:
                 audits.append(_audited(subject, mu, epsilon, relation, data, neighbour, every, options, report))
         if plot is not None:
             draw(audits, plot)
+        if page is not None:
+            page.write_text(audit_report(audits), encoding="utf-8")
     except (ValueError, TypeError, OSError) as error:
-        errors.print(f"[red]error[/red]: {escape(str(error))}")
+        if debugging():
+            raise
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     if as_json:
-        typer.echo(json.dumps([found.to_json() for found in audits], indent=2))
+        print_json([found.to_json() for found in audits])
     else:
         _show(audits, Console())
     if any(found.broken for found in audits):
@@ -75,6 +78,13 @@ def _audited(
     options: dict[str, Any],
     report: Callable[[float], None],
 ) -> Audit:
+    import numpy as np
+
+    from dpfit.audit import audit_algorithm, audit_callable, audit_entry
+    from dpfit.audit.runs import imported
+    from dpfit.privacy import Basis, Guarantee
+    from dpfit.privacy.event import Gaussian, Pure
+
     if ":" not in subject:
         if every:
             # One budget does not fit all: each entry is asked for the kind of promise that it makes.
@@ -94,38 +104,29 @@ def _audited(
 
 
 def _possible(name: str, mu: float | None, epsilon: float | None) -> tuple[float | None, float | None]:
+    from dpfit.catalogue import ENTRIES
+
     kinds = next(row.guarantees for row in ENTRIES if row.name == name)
     return (mu if "gdp" in kinds and not (epsilon and "pure" in kinds) else None), (
         epsilon if "pure" in kinds else None
     )
 
 
-@contextmanager
-def _progress(console: Console, subject: str) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error, on terminals only."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(escape(subject), total=1.0)
-        yield lambda share: bar.update(task, completed=share)
-
-
 def _show(audits: list[Audit], console: Console) -> None:
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("attack", no_wrap=True)
-    for column in ("lower bound", "false alarms <=", "misses <=", "seconds", "note"):
-        table.add_column(column)
     for found in audits:
         console.print(escape(str(found)), style="red" if found.broken else "", highlight=False, soft_wrap=True)
     if len(audits) > 1:
         return
-    for finding in audits[0].findings:
-        rates = ["-" if rate is None else f"{rate:.4f}" for rate in (finding.alpha_upper, finding.beta_upper)]
-        table.add_row(
+    lines = (
+        (
             finding.attack,
             f"{finding.lower:.4f}",
-            *rates,
+            *("-" if rate is None else f"{rate:.4f}" for rate in (finding.alpha_upper, finding.beta_upper)),
             f"{finding.seconds:.2f}",
-            escape(finding.note),
-            end_section=False,
+            finding.note,
         )
+        for finding in audits[0].findings
+    )
+    table = rows(("attack", "lower bound", "false alarms <=", "misses <=", "seconds", "note"), lines)
+    table.columns[0].no_wrap = True
     console.print(table)

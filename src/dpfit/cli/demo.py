@@ -1,28 +1,158 @@
-"""A first private release, from public facts to a number with its promise."""
+"""``dpfit demo``: a private model from public facts to a report, on patients that are public."""
 
 from __future__ import annotations
 
+import csv
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 from rich.console import Console
 from rich.markup import escape
 
-from dpfit.core import Answer
-from dpfit.mechanisms.mean import BoundedMean, gaussian_mean
-from dpfit.privacy import Budget
+from dpfit.cli import options
+from dpfit.cli.outputs import check_new
+from dpfit.cli.screen import explained, print_json
+
+if TYPE_CHECKING:
+    from dpfit.cli.fit import Fitted
+    from dpfit.cli.task import Task
+
+_EPSILON, _CAP = 2.0, 3.0
+
+# What a pathologist would write down without looking at these patients.
+_SCHEMA = """\
+# Public facts about the columns of patients.csv, from a textbook, not from these patients.
+scale = "symmetric"
+intercept = true
+
+[columns."worst radius"]
+lower = 5.0
+upper = 40.0
+
+[columns."worst texture"]
+lower = 10.0
+upper = 50.0
+
+[columns."worst smoothness"]
+lower = 0.0
+upper = 0.25
+
+[columns."worst concavity"]
+lower = 0.0
+upper = 1.3
+
+[target]
+name = "diagnosis"
+categories = ["benign", "malignant"]
+"""
 
 
-def run_demo(console: Console) -> None:
-    """Plan from public facts, show the promise, then touch the data once."""
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A new folder for the files; default: a temporary one.")
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Fit a private model to a medical table that ships with scikit-learn: schema, plan, ledger, fit, report.
+
+    The table, its schema and the ledger stay in the folder, to go on with.
+    """
+    from dpfit.cli.fit import fit_table
+    from dpfit.cli.stored import store
+    from dpfit.cli.task import Task, read_schema
+    from dpfit.ledger import Ledger
+    from dpfit.privacy import Budget
+    from dpfit.report import Quality
+
+    place = _new_folder(folder)
+    console = Console(quiet=as_json)
+    table, facts = place / "patients.csv", place / "schema.toml"
+    number = write_patients(table)
+    facts.write_text(_SCHEMA, encoding="utf-8")
+    ledger = Ledger.create(place / "budgets.ledger")
+    ledger.register("patients", Budget(epsilon=_CAP), note="dpfit demo")
+
+    task = Task(read_schema(facts, None), "logistic", _EPSILON, ledger=ledger, dataset="patients")
+    console.print("[bold]The question[/bold]: is a tumour malignant, from four measurements of each of 569 patients?\n")
+    console.print("[bold]The plan[/bold], made from public facts before the data are read:")
+    console.print(explained(task.paid_by_ledger(number).plan(number)))
+
+    fitted = fit_table(task, table)
+    store(fitted.model, task.schema, place / "model.json")
+    console.print("\n[bold]The release[/bold]: a model that keeps this promise.")
+    fitted.show(console, {"model": place / "model.json"})
+
+    accuracy, without = _accuracies(fitted, table)
+    console.print(
+        f"\nThe table is public, so here we may compare: {accuracy:.0%} of the patients are classified right, "
+        f"{without:.0%} by a model without privacy."
+    )
+    page = place / "report.html"
+    measured = Quality("accuracy", accuracy, "public data", "share of the patients that are classified right")
+    page.write_text(fitted.page(measured), encoding="utf-8")
+
+    refusal = _second(task, table)
+    console.print("\n[bold]A second fit[/bold] at the same price is refused, and nothing is charged:")
+    console.print(escape(refusal), highlight=False)
+    console.print(f"\nNow open the report in a browser: [bold]{escape(str(page))}[/bold]", soft_wrap=True)
+    if as_json:
+        print_json(
+            {
+                **fitted.to_json(),
+                "schema": "dpfit.demo/1",
+                "accuracy": accuracy,
+                "accuracy_without_privacy": without,
+                "refused": refusal,
+                "folder": str(place),
+                "report": str(page),
+            }
+        )
+
+
+def write_patients(path: Path) -> int:
+    """Write the table, and return how many rows it has."""
     from sklearn.datasets import load_breast_cancer
 
-    table = load_breast_cancer()
-    radius = table.data[:, list(table.feature_names).index("mean radius")]
-    # The range is what a physician would write down without looking at these patients.
-    problem = Answer(n=len(radius), workload=BoundedMean(lower=5.0, upper=30.0))
-    plan = gaussian_mean.plan(problem, Budget(epsilon=1.0, delta=1e-6))
-    console.print("[bold]The question[/bold]: mean tumour radius of 569 patients, each between 5 and 30 mm.\n")
-    console.print("[bold]The plan[/bold], made before the data are read:")
-    console.print(escape(plan.explain()))
-    release = plan.run(radius)
-    noise = plan.risk.expected if plan.risk is not None else 0.0
-    console.print(f"\n[bold]The release[/bold]: {release.value[0]:.2f} mm (noise of about {noise:.2f} mm)")
-    console.print(f"The table is public, so here we may compare: the exact mean is {radius.mean():.2f} mm.")
+    found = load_breast_cancer()
+    with path.open("x", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*found.feature_names, "diagnosis"])
+        for measures, kind in zip(found.data.tolist(), found.target.tolist(), strict=True):
+            writer.writerow([*measures, found.target_names[kind]])
+    return len(found.data)
+
+
+def _new_folder(folder: Path | None) -> Path:
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix="dpfit-demo-"))
+    check_new(folder)
+    folder.mkdir()
+    return folder
+
+
+def _accuracies(fitted: Fitted, table: Path) -> tuple[float, float]:
+    """The share of rows that are classified right, with privacy and without. Sound only since the table is public."""
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    from dpfit.data.files import read_table
+
+    cells, schema = read_table(table), fitted.task.schema
+    rows, labels = schema.matrix(cells), schema.labels(cells)
+    private = np.asarray(fitted.model.predict(rows)) == fitted.model.classes_[labels.astype(np.int64)]
+    exact = LogisticRegression(C=np.inf, fit_intercept=False, max_iter=1000).fit(rows, labels)
+    return float(private.mean()), float(exact.score(rows, labels))
+
+
+def _second(task: Task, table: Path) -> str:
+    """What the ledger says to the same fit once more."""
+    from dpfit.cli.fit import fit_table
+    from dpfit.ledger import BudgetExceeded
+
+    try:
+        fit_table(task, table)
+    except BudgetExceeded as error:
+        return str(error)
+    return "it was not refused"

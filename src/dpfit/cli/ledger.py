@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
+from dpfit.cli import screen
+from dpfit.cli.errors import REFUSED, debugging
+from dpfit.cli.options import AsJson
+from dpfit.cli.screen import print_json
 from dpfit.ledger import Entry, Ledger, LedgerError, Status
 from dpfit.ledger.amount import SYMBOLS, shown
 from dpfit.privacy import Budget
@@ -22,7 +23,6 @@ ledger_app = typer.Typer(help="Keep the budgets of datasets in a file that canno
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger file, on a local disk.")]
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="The name of a dataset.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @contextmanager
@@ -31,15 +31,20 @@ def _one_sentence() -> Iterator[None]:
     try:
         yield
     except (LedgerError, ValueError) as error:
+        if debugging():
+            raise
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(REFUSED) from None
 
 
 @ledger_app.command()
-def create(file: File) -> None:
+def create(file: File, as_json: AsJson = False) -> None:
     """Write an empty ledger."""
     with _one_sentence():
         ledger = Ledger.create(file)
+    if as_json:
+        print_json({"created": str(ledger.path)})
+        return
     typer.echo(f"created {ledger.path}; next: dpfit ledger register {file} DATASET --epsilon ... --delta ...")
 
 
@@ -60,6 +65,7 @@ def register(
         float | None, typer.Option(help="Part of delta for plans that promise (epsilon, delta) themselves.")
     ] = None,
     note: Annotated[str, typer.Option(help="Free text that is kept.")] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Give a dataset its budget, once and for all."""
     with _one_sentence():
@@ -67,6 +73,9 @@ def register(
         ledger = Ledger(file)
         ledger.register(dataset, cap, currency=currency, delta_share=delta_share, note=note)
         status = ledger.status(dataset)
+    if as_json:
+        print_json(status.to_json())
+        return
     typer.echo(f"registered {dataset} with {cap}, kept as {_charge_text(status, 'cap')}")
 
 
@@ -77,41 +86,38 @@ def show(file: File, as_json: AsJson = False) -> None:
         ledger = Ledger(file)
         states = [ledger.status(dataset) for dataset in ledger.datasets()]
     if as_json:
-        _print_json([status.to_json() for status in states])
+        print_json([status.to_json() for status in states])
         return
-    table = _table("dataset", "budget", "per", "cap", "spent", "left", "next plan at most", "releases")
-    for status in states:
-        table.add_row(
-            escape(status.dataset),
-            escape(repr(status.budget)),
-            f"{status.budget.unit}, {status.budget.relation}",
-            *(_charge_text(status, name) for name in ("cap", "spent", "left")),
-            escape(repr(status.fits)) if status.fits else "nothing",
-            _releases(status),
-        )
-    Console().print(table)
+    if not states:
+        typer.echo("no dataset is registered; next: dpfit ledger register FILE DATASET --epsilon ... --delta ...")
+    console = Console()
+    for place, status in enumerate(states):
+        console.print(Text(f"\n{status.dataset}" if place else status.dataset, style="bold"))
+        console.print(screen.facts(_facts(status)))
 
 
 @ledger_app.command()
 def entries(file: File, dataset: Dataset, as_json: AsJson = False) -> None:
     """List what happened to a dataset, oldest first."""
     with _one_sentence():
-        rows = Ledger(file).entries(dataset)
+        found = Ledger(file).entries(dataset)
     if as_json:
-        _print_json([row.to_json() for row in rows])
+        print_json([row.to_json() for row in found])
         return
-    table = _table("no.", "time (UTC)", "what", "spent after", "who", "why", "hash")
-    for row in rows:
-        table.add_row(
-            str(row.id),
+    lines = (
+        (
+            row.id,
             row.time if row.kind in ("register", "reserve") else "",
             _what(row),
             shown(row.spent.amount) + (f", delta {shown(row.spent.delta)}" if row.spent.delta else ""),
-            escape(row.facts.get("who", "")),
-            escape(row.facts.get("why", "") or row.facts.get("note", "")),
+            row.facts.get("who", ""),
+            row.facts.get("why", "") or row.facts.get("note", ""),
             row.hash[:12],
         )
-    Console().print(table)
+        for row in found
+    )
+    columns = ("no.", "time (UTC)", "what", "spent after", "who", "why", "hash")
+    Console().print(screen.rows(columns, lines))
 
 
 @ledger_app.command()
@@ -126,7 +132,7 @@ def verify(
     with _one_sentence():
         head = Ledger(file).verify(expect)
     if as_json:
-        _print_json({"head": head, "expected": expect, "holds": True})
+        print_json({"head": head, "expected": expect, "holds": True})
     else:
         typer.echo(head)
 
@@ -135,18 +141,17 @@ def verify(
 def export(file: File) -> None:
     """Print the whole ledger as JSON."""
     with _one_sentence():
-        _print_json(Ledger(file).export())
+        print_json(Ledger(file).export())
 
 
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, sort_keys=True))
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+def _facts(status: Status) -> Iterator[tuple[str, object]]:
+    """A dataset as a list of facts."""
+    yield "  budget", repr(status.budget)
+    yield "  per", f"{status.budget.unit}, {status.budget.relation}"
+    for name in ("cap", "spent", "left"):
+        yield f"  {name}", _charge_text(status, name)
+    yield "  next plan", f"at most {status.fits!r}" if status.fits else "nothing is left"
+    yield "  releases", _releases(status)
 
 
 def _charge_text(status: Status, which: str) -> str:
@@ -169,6 +174,6 @@ def _what(row: Entry) -> str:
     if row.kind == "reserve":
         plan = row.facts["plan"]
         name = (plan.get("mechanism") or plan).get("kind", "plan")
-        return f"reserved for {escape(str(name))}"
+        return f"reserved for {name}"
     seeded = "" if row.facts.get("private", True) else " (RNG seed set: not private)"
     return f"{'released' if row.kind == 'release' else 'abandoned'} {row.reservation}{seeded}"

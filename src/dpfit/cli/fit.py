@@ -1,0 +1,195 @@
+"""``dpfit fit``: a private model of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from dpfit.cli import options
+from dpfit.cli.options import ModelName, Neighbours, Unit
+from dpfit.cli.outputs import check_new
+from dpfit.cli.screen import facts, print_json, print_warnings, progress, rows
+
+if TYPE_CHECKING:
+    from dpfit.cli.task import Task
+    from dpfit.report import Quality
+
+_MOST_SHOWN = 40
+
+
+def fit(
+    table: options.TableFile,
+    schema: options.SchemaFile,
+    model: options.Model,
+    epsilon: options.Epsilon,
+    delta: options.Delta = 0.0,
+    target: options.Target = None,
+    neighbours: options.NeighboursOption = Neighbours.REPLACE,
+    n_public: options.RowsNear = None,
+    unit: options.UnitOption = Unit.RECORD,
+    user_column: options.UserColumn = None,
+    max_rows: options.MaxRows = None,
+    solver: options.Solver = "auto",
+    ridge: options.RidgeWeight = None,
+    quantile: options.Quantile = None,
+    ledger: options.LedgerFile = None,
+    dataset: options.Dataset = None,
+    public: options.PublicTable = None,
+    out: Annotated[Path | None, typer.Option(metavar="MODEL", help="Keep the model in this new file.")] = None,
+    report: options.ReportFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Fit a model to a private table; the ledger, if there is one, is charged before a record is used."""
+    from dpfit.cli.task import Task, open_ledger, read_schema
+
+    if public is not None:
+        raise ValueError("fits that learn from public records as well are not here yet; leave --public out")
+    check_users(unit, user_column, max_rows, neighbours)
+    check_new(out, report)
+    task = Task(
+        read_schema(schema, target),
+        ModelName(model).value,
+        epsilon,
+        delta,
+        Neighbours(neighbours).value,
+        n_public,
+        max_rows,
+        solver,
+        ridge,
+        quantile,
+        open_ledger(ledger),
+        dataset,
+    )
+    with progress(f"fitting a {task.title}", total=None):
+        fitted = fit_table(task, table, user_column)
+    if out is not None:
+        from dpfit.cli.stored import store
+
+        store(fitted.model, task.schema, out)
+    if report is not None:
+        report.write_text(fitted.page(), encoding="utf-8")
+    files = {"model": out, "report": report}
+    if as_json:
+        print_json({**fitted.to_json(), **{name: str(file) if file else None for name, file in files.items()}})
+        return
+    print_warnings(fitted.warnings)
+    fitted.show(Console(), {name: file for name, file in files.items() if file is not None})
+
+
+def check_users(unit: Unit, user_column: str | None, max_rows: int | None, neighbours: Neighbours) -> None:
+    """Options about users go together."""
+    if unit == Unit.RECORD:
+        if user_column is not None or max_rows is not None:
+            raise ValueError("--user-column and --max-rows go with --unit user; add it, or leave them out")
+        return
+    if user_column is None or max_rows is None or neighbours != Neighbours.ADD_REMOVE:
+        raise ValueError(
+            "--unit user needs --user-column COLUMN, --max-rows M, and --neighbours add_remove with --n-public N"
+        )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model and what it was asked to be."""
+
+    task: Task
+    model: Any
+    warnings: list[str]
+
+    @property
+    def coefficients(self) -> list[tuple[str, float]]:
+        """Released numbers by name: columns of the schema, for several classes each with its class."""
+        import numpy as np
+
+        names = self.task.schema.names
+        weights = np.atleast_2d(self.model.coef_)
+        if len(weights) == 1:
+            return list(zip(names, weights[0].tolist(), strict=True))
+        return [
+            (f"{category}: {name}", value)
+            for category, line in zip(self.model.classes_, weights.tolist(), strict=True)
+            for name, value in zip(names, line, strict=True)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Stable names for programs; docs/how-to/command-line.md lists them."""
+        task, plan = self.task, self.model.plan_
+        return {
+            "schema": "dpfit.fit/1",
+            "fitted": task.model,
+            "target": task.target.name,
+            "coefficients": [{"name": name, "value": value} for name, value in self.coefficients],
+            "promise": str(self.model.guarantee_),
+            "guarantee": self.model.guarantee_.to_json(),
+            "plan": plan.to_json(),
+            "predicted_risk": plan.risk.expected if plan.risk is not None else None,
+            "private": bool(self.model.private_),
+            "budget": task.ledger.status(task.dataset).to_json() if task.ledger and task.dataset else None,
+            "warnings": self.warnings,
+        }
+
+    def show(self, console: Console, files: dict[str, Path]) -> None:
+        """What was done, for people."""
+        task, plan = self.task, self.model.plan_
+        if len(self.coefficients) <= _MOST_SHOWN:
+            columns = ("column, scaled to its range", "coefficient")
+            console.print(rows(columns, ((name, f"{value:.4g}") for name, value in self.coefficients)))
+        lines: list[tuple[str, object]] = [("fitted", task.title), ("promise", self.model.guarantee_)]
+        lines += [("predicted", f"{plan.risk.meaning} {plan.risk.expected:.3g}")] if plan.risk is not None else []
+        if task.ledger is not None and task.dataset is not None:
+            left = task.ledger.status(task.dataset).fits
+            lines.append(("budget left", f"at most {left!r} for the next plan" if left else "nothing"))
+        console.print(facts([*lines, *files.items()]))
+
+    def page(self, *quality: Quality) -> str:
+        """The report."""
+        from dpfit.report import Estimate, Facts, report
+
+        columns = len(self.task.schema.columns)
+        about = Facts(
+            f"A {self.task.title}",
+            self.model.plan_,
+            summary=f"The coefficients of a {self.task.title}, predicted from {columns} columns. Each column is scaled "
+            "to the range that its schema gives, so that coefficients can be compared.",
+            estimates=tuple(Estimate(name, value) for name, value in self.coefficients),
+            called="coefficient",
+            private=bool(self.model.private_),
+            delta=self.task.delta or 1e-6,
+            date=datetime.now(UTC).date().isoformat(),
+            quality=quality,
+        )
+        return report(about, ledger=self.task.ledger, dataset=self.task.dataset)
+
+
+def fit_table(task: Task, path: Path, user_column: str | None = None) -> Fitted:
+    """Read a table through the schema and fit; nothing said about the result depends on a cell."""
+    import numpy as np
+
+    from dpfit.cli.task import quiet
+    from dpfit.data.files import read_table
+    from dpfit.data.schema import Category
+    from dpfit.data.table import Table
+
+    source = Table(read_table(path))
+    matrix, labels = task.schema.matrix(source), task.schema.labels(source)
+    if isinstance(task.target, Category):
+        labels = np.asarray(task.target.categories)[labels.astype(np.int64)]
+    users = {}
+    if user_column is not None:
+        ids = source.texts(user_column)
+        # A row that names nobody may be anybody's, also of a user who has reached the limit: it is not used.
+        named = np.array([one is not None for one in ids], dtype=bool)
+        matrix, labels = matrix[named], labels[named]
+        users = {"user_id": np.array([one for one in ids if one is not None])}
+    number = source.rows if task.n_public is None else task.n_public
+    if number < 1:
+        raise ValueError(f"{path.name} has no rows; a model needs some")
+    chosen = task.paid_by_ledger(number)
+    with quiet():
+        model = chosen.estimator().fit(matrix, labels, **users)
+    return Fitted(chosen, model, chosen.warnings(number))

@@ -1,0 +1,68 @@
+"""Options that several commands take, said once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class ModelName(StrEnum):
+    """The models that can be fitted."""
+
+    LOGISTIC = "logistic"
+    SVC = "svc"
+    LINEAR = "linear"
+    RIDGE = "ridge"
+    HUBER = "huber"
+    QUANTILE = "quantile"
+
+
+class Neighbours(StrEnum):
+    """What one person can change."""
+
+    REPLACE = "replace"
+    ADD_REMOVE = "add_remove"
+
+
+class Unit(StrEnum):
+    """Whose data is protected."""
+
+    RECORD = "record"
+    USER = "user"
+
+
+TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV file with a header, or a Parquet file.")]
+SchemaFile = Annotated[
+    Path, typer.Option("--schema", metavar="S.toml", help="Public facts about the columns; see dpfit schema.")
+]
+Model = Annotated[ModelName, typer.Option("--model", help="Which model to fit.")]
+Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict; default: [target] of the schema.")]
+Epsilon = Annotated[float, typer.Option(help="What this may cost; smaller is more private, 1 is a common choice.")]
+Delta = Annotated[float, typer.Option(help="A chance of worse, far below 1 / rows; 0 promises epsilon outright.")]
+NeighboursOption = Annotated[
+    Neighbours,
+    typer.Option("--neighbours", help="One record is replaced (the number of rows is public), or added or removed."),
+]
+RowsNear = Annotated[
+    int | None, typer.Option("--n-public", metavar="N", help="With add_remove: a public number near that of the rows.")
+]
+UnitOption = Annotated[Unit, typer.Option("--unit", help="Protect each record, or each user with all its records.")]
+UserColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="With --unit user: whose record a row is.")]
+MaxRows = Annotated[
+    int | None, typer.Option("--max-rows", metavar="M", help="With --unit user: how many rows of a user are used.")
+]
+Solver = Annotated[str, typer.Option(help="auto, or an algorithm of dpfit algorithms.")]
+RidgeWeight = Annotated[float | None, typer.Option("--ridge", help="Weight of the squared norm of the coefficients.")]
+Quantile = Annotated[float | None, typer.Option(help="For --model quantile: which one, between 0 and 1 (default 0.5).")]
+LedgerFile = Annotated[
+    Path | None, typer.Option("--ledger", metavar="FILE", help="Charge the budget that is kept in this ledger.")
+]
+Dataset = Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="The dataset's name in the ledger.")]
+PublicTable = Annotated[
+    Path | None, typer.Option("--public", metavar="TABLE", help="Public records of the same columns.")
+]
+ReportFile = Annotated[Path | None, typer.Option("--report", metavar="R.html", help="Write a page about it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

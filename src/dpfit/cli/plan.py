@@ -1,0 +1,227 @@
+"""``dpfit plan``: what a fit would cost and how good it would be, before anything is spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from dpfit.cli import options
+from dpfit.cli.options import ModelName, Neighbours, Unit
+from dpfit.cli.outputs import check_new
+from dpfit.cli.screen import explained, print_json, print_warnings, progress, rows
+
+if TYPE_CHECKING:
+    from dpfit.cli.task import Task
+    from dpfit.core import Plan
+
+_AROUND = (0.1, 0.3, 1.0, 3.0, 10.0)
+_LOWEST, _HIGHEST = 1e-3, 100.0
+_TOLERANCE = 1.005
+
+
+def plan(
+    number: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="How many rows the table has, or about.")],
+    schema: options.SchemaFile,
+    model: options.Model,
+    epsilon: Annotated[float | None, typer.Option(help="What the fit may cost.")] = None,
+    delta: options.Delta = 0.0,
+    target: options.Target = None,
+    neighbours: options.NeighboursOption = Neighbours.REPLACE,
+    unit: options.UnitOption = Unit.RECORD,
+    solver: options.Solver = "auto",
+    ridge: options.RidgeWeight = None,
+    quantile: options.Quantile = None,
+    ledger: options.LedgerFile = None,
+    dataset: options.Dataset = None,
+    reach: Annotated[
+        float | None, typer.Option(metavar="RISK", help="Find the smallest epsilon that is predicted to reach this.")
+    ] = None,
+    report: options.ReportFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show what dpfit fit would do, promise and cost, and how good the model would be; no table, nothing is spent."""
+    from dpfit.cli.task import Task, open_ledger, read_schema
+
+    if unit == Unit.USER:
+        raise ValueError(
+            "plans that protect users are not here yet; plan with --unit record at epsilon / M, which is what a record "
+            "gets when M rows of a user are used"
+        )
+    if (epsilon is None) == (reach is None):
+        raise ValueError("give --epsilon, what the fit may cost, or --reach RISK, how good it must be")
+    check_new(report)
+    task = Task(
+        read_schema(schema, target),
+        ModelName(model).value,
+        epsilon or 1.0,
+        delta,
+        Neighbours(neighbours).value,
+        number if neighbours == Neighbours.ADD_REMOVE else None,
+        None,
+        solver,
+        ridge,
+        quantile,
+        open_ledger(ledger),
+        dataset,
+    )
+    with progress("planning", total=None):
+        if reach is not None:
+            task = replace(task, epsilon=smallest_epsilon(lambda at: _risk(replace(task, epsilon=at), number), reach))
+        task = task.paid_by_ledger(number)
+        planned = task.plan(number)
+        curve = [_point(replace(task, epsilon=task.epsilon * times), number) for times in _AROUND]
+    paid = _payment(task, planned)
+    if report is not None:
+        from dpfit.report import report as page
+
+        report.write_text(page(planned, title=f"Plan: a {task.title}"), encoding="utf-8")
+    if as_json:
+        print_json(_to_json(task, number, planned, curve, reach, paid))
+        return
+    print_warnings(task.warnings(number))
+    _show(Console(), task, number, planned, curve, reach, paid)
+
+
+def smallest_epsilon(risk: Callable[[float], float], wanted: float) -> float:
+    """An epsilon whose risk is at most ``wanted``; if the risk falls evenly, within a percent of the smallest one.
+
+    >>> smallest_epsilon(lambda epsilon: 1 / epsilon**2, 0.25)
+    2.01
+    """
+    if not wanted > 0:
+        raise ValueError(f"--reach takes a risk above 0, got {wanted!r}")
+    low, high = math.log(_LOWEST), math.log(_HIGHEST)
+    if risk(_HIGHEST) > wanted:
+        raise ValueError(
+            f"even epsilon = {_HIGHEST:g} is predicted to reach {risk(_HIGHEST):.3g} only; more rows, fewer columns or "
+            "a larger --reach would help"
+        )
+    # The upper end always reaches it, whether or not the risk falls evenly.
+    while high - low > math.log(_TOLERANCE):
+        middle = (low + high) / 2
+        low, high = (low, middle) if risk(math.exp(middle)) <= wanted else (middle, high)
+    reached = math.exp(high)
+    digits = 2 - math.floor(math.log10(reached))
+    short = math.ceil(reached * 10**digits) / 10**digits
+    return short if risk(short) <= wanted else reached
+
+
+def _risk(task: Task, number: int) -> float:
+    """The predicted risk, without end where the budget is too small for any solver."""
+    from dpfit.privacy import NotReachable
+
+    try:
+        planned = task.plan(number)
+    except NotReachable:
+        return math.inf
+    if planned.risk is None:
+        raise ValueError(f"{task.solver} predicts no risk; choose --solver auto")
+    return planned.risk.expected
+
+
+def _point(task: Task, number: int) -> dict[str, Any]:
+    """A point of the curve of error against epsilon."""
+    from dpfit.privacy import NotReachable
+
+    try:
+        planned = task.plan(number)
+    except NotReachable:
+        return {"epsilon": task.epsilon, "risk": None, "solver": None}
+    return {
+        "epsilon": task.epsilon,
+        "risk": planned.risk.expected if planned.risk is not None else None,
+        "solver": _candidates(planned)[0]["name"] if _candidates(planned) else task.solver,
+    }
+
+
+def _candidates(planned: Plan) -> list[dict[str, Any]]:
+    """The solvers that were considered, best first."""
+    return [
+        {"name": each.name, "risk": each.risk, "passes": each.cost.passes, "gradients": each.cost.gradients}
+        for each in getattr(planned, "considered", ())
+    ]
+
+
+def _payment(task: Task, planned: Plan) -> dict[str, Any] | None:
+    """What the plan would cost the dataset's budget, and whether that is left."""
+    from dpfit.ledger.amount import SYMBOLS
+    from dpfit.ledger.price import price
+
+    if task.ledger is None or task.dataset is None:
+        return None
+    status = task.ledger.status(task.dataset)
+    asked = price(planned.guarantee, status.currency)
+    return {
+        "dataset": task.dataset,
+        "currency": SYMBOLS[status.currency],
+        "asked": float(asked.amount),
+        "left": float(status.left.amount),
+        "fits": asked.amount <= status.left.amount and asked.delta <= status.left.delta,
+    }
+
+
+def _to_json(
+    task: Task,
+    number: int,
+    planned: Plan,
+    curve: list[dict[str, Any]],
+    reach: float | None,
+    paid: dict[str, Any] | None,
+) -> dict[str, Any]:
+    return {
+        "schema": "dpfit.plan/1",
+        "fitted": task.model,
+        "target": task.target.name,
+        "rows": number,
+        "epsilon": task.epsilon,
+        "delta": task.delta,
+        "reach": reach,
+        "promise": str(planned.guarantee),
+        "guarantee": planned.guarantee.to_json(),
+        "plan": planned.to_json(),
+        "predicted_risk": planned.risk.expected if planned.risk is not None else None,
+        "considered": _candidates(planned),
+        "curve": curve,
+        "ledger": paid,
+        "warnings": task.warnings(number),
+    }
+
+
+def _show(
+    console: Console,
+    task: Task,
+    number: int,
+    planned: Plan,
+    curve: list[dict[str, Any]],
+    reach: float | None,
+    paid: dict[str, Any] | None,
+) -> None:
+    if reach is not None:
+        console.print(f"epsilon = {task.epsilon:g} is predicted to reach {reach:g}\n", highlight=False)
+    console.print(escape(f"A {task.title}, from {len(task.schema.columns)} columns of {number} rows:"), highlight=False)
+    console.print(explained(planned))
+    if considered := _candidates(planned):
+        lines = ((each["name"], f"{each['risk']:.3g}", f"{each['passes']:g}") for each in considered)
+        console.print(rows(("solver", "predicted risk", "passes"), lines, "Considered, best first"))
+    points = ((f"{at['epsilon']:.3g}", _figure(at["risk"]), at["solver"] or "none can") for at in curve)
+    console.print(rows(("epsilon", "predicted risk", "solver"), points, "Risk against epsilon"))
+    console.print("Predicted risk: how far the mean loss will be above that of the best model without noise.")
+    if paid is not None:
+        verdict = "fits" if paid["fits"] else "does not fit"
+        console.print(
+            escape(
+                f"It {verdict} the budget of {paid['dataset']}: it asks for {paid['currency']} {paid['asked']:.4g}, "
+                f"and {paid['left']:.4g} is left."
+            ),
+            highlight=False,
+        )
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"

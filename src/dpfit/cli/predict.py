@@ -1,0 +1,52 @@
+"""``dpfit predict``: what a private model says about a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpfit.cli import options
+from dpfit.cli.outputs import check_new, write_csv
+from dpfit.cli.screen import print_json
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that dpfit fit --out wrote.")],
+    table: options.TableFile,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a new CSV file, not the terminal.")] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Predict the target for each row of a table, in its order; a CSV with a column for each probability as well.
+
+    The model's promise is about the records it was fitted to. A prediction is about the row that it is made for, and
+    tells about it: keep predictions as private as that row.
+    """
+    from dpfit.cli.stored import restore
+    from dpfit.cli.task import quiet
+    from dpfit.data.files import read_table
+    from dpfit.data.table import Table
+
+    check_new(out)
+    fitted, schema = restore(model)
+    matrix = schema.matrix(Table(read_table(table)))
+    with quiet():
+        predictions = fitted.predict(matrix).tolist() if len(matrix) else []
+        chances = fitted.predict_proba(matrix).T.tolist() if hasattr(fitted, "predict_proba") and len(matrix) else []
+    name = schema.target.name if schema.target is not None else "prediction"
+    classes = fitted.classes_.tolist() if chances else []
+    if as_json:
+        print_json(
+            {
+                "schema": "dpfit.predict/1",
+                "target": name,
+                "predictions": predictions,
+                "probabilities": dict(zip(classes, chances, strict=True)),
+            }
+        )
+        return
+    header = [name, *(f"probability of {category}" for category in classes)]
+    write_csv(header, zip(predictions, *chances, strict=True), out)
+    if out is not None:
+        typer.echo(f"wrote {out}")

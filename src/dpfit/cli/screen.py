@@ -1,0 +1,68 @@
+"""What the commands share in talking to people and to programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from dpfit.core import Plan
+
+_NAMES = 11
+"""How wide the names of facts are in `Plan.explain`."""
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output."""
+    typer.echo(json.dumps(value, indent=2, sort_keys=True))
+
+
+def print_warnings(sentences: Iterable[str]) -> None:
+    """On standard error, a line each."""
+    for sentence in sentences:
+        typer.echo(f"warning: {sentence}", err=True)
+
+
+def rows(columns: Sequence[str], cells: Iterable[Sequence[object]], title: str = "") -> Table:
+    """A table whose cells are plain text, whatever they contain."""
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for each in cells:
+        table.add_row(*(escape(str(cell)) for cell in each))
+    return table
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> Table:
+    """A list of facts: narrow enough for any terminal."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(escape(name), escape(str(value)))
+    return table
+
+
+def explained(plan: Plan) -> Table:
+    """A plan in words, without the solvers that were not chosen."""
+    lines = [line for line in plan.explain().splitlines() if not line.startswith("considered")]
+    return facts((line[:_NAMES].strip(), line[_NAMES:]) for line in lines)
+
+
+@contextmanager
+def progress(subject: str, total: float | None = 1.0) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error, on terminals only; without a ``total`` it only shows that work goes on."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(escape(subject), total=total)
+        yield lambda share: bar.update(task, completed=share)

@@ -1,0 +1,48 @@
+"""The commands that README and the tutorials show are run, in their order, and say what is shown."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dpfit.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/tutorials/first-model.md", "docs/how-to/command-line.md")
+
+
+def sessions(text):
+    """Commands of ``console`` blocks, each with the lines that are shown after it."""
+    found, inside = [], False
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.startswith("```"):
+            inside = line == "```console"
+        elif inside and line.startswith("$ "):
+            found.append((shlex.split(line[2:], comments=True), []))
+        elif inside and line.strip() not in ("", "..."):
+            found[-1][1].append(" ".join(line.split()))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_do_what_the_page_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    commands = sessions((ROOT / page).read_text(encoding="utf-8"))
+    assert len(commands) >= 5
+    for (program, *arguments), shown in commands:
+        if program == "cd":
+            monkeypatch.chdir(arguments[0])
+            continue
+        assert program == "dpfit"
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})
+        refused = any(line.startswith("error:") for line in shown)
+        assert (result.exit_code != 0) == refused, (arguments, result.output)
+        said = [" ".join(line.split()) for line in result.output.splitlines()]
+        places = [said.index(line) for line in shown]
+        assert places == sorted(places)
+
+
+def test_lines_that_are_shown_are_compared():
+    text = "```console\n$ dpfit a \\\n  b   # why\nan  answer\n...\n$ cd x\n```\n$ not a command\n"
+    assert sessions(text) == [(["dpfit", "a", "b"], ["an answer"]), (["cd", "x"], [])]
