@@ -9,50 +9,40 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpfit.audit import PlanRuns, Projection, audit_callable, audit_entry, audit_plan
 from dpfit.catalogue import entry
-from dpfit.core import Mechanism, Run, Step
+from dpfit.core import Minimize, Run, Step
+from dpfit.data.records import Arrays
+from dpfit.losses import Bounds, LinearLoss, Logistic, Loss
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Budget, Guarantee
-from dpfit.privacy.event import Event, Gaussian
+from dpfit.privacy.event import Gaussian
+from dpfit.solvers.gradient.noisy_gd import NoisyGD, trajectory_basis
 
 SHARES = {10_000: 0.80, 100_000: 0.93}
-STEPS = 8
+STEPS = 20
 
 
-@dataclass(frozen=True)
-class LinearDescent(Mechanism):
-    """Noisy gradient descent on linear losses, last iterate, with the hook that draws many runs at once."""
-
-    kind = "benchmark_linear_descent"
-    steps: int
-
-    @property
-    def event(self) -> Event:
-        return Gaussian(1.0)
-
-    def run(self, data: Any, run: Run) -> Any:
-        point = 0.0
-        for _ in range(self.steps):
-            point -= data.sum() + np.sqrt(self.steps) * run.noise.gaussian(1)[0]
-        return np.rint(1024 * np.array([point])) / 1024
-
-    def run_many(self, data: Any, run: Run, count: int) -> Any:
-        noisy = data.sum() + np.sqrt(self.steps) * run.noise.gaussian((count, self.steps))
-        return np.rint(-1024 * noisy.sum(axis=1, keepdims=True)) / 1024
+def descent(n: int, d: int, loss: Loss) -> tuple[Step, Arrays, Arrays]:
+    """The shipped noisy gradient descent, last iterate, and two data sets with opposite records."""
+    problem = Minimize(n=n, loss=loss, bounds=Bounds(1.0), features=d)
+    mechanism = NoisyGD(problem, "replace", 1.0, STEPS, 1.0, 1.0, average=0.0)
+    rows = np.zeros((n, d))
+    rows[0, 0] = 1.0
+    labels = np.zeros(n)
+    return Step(mechanism, trajectory_basis(Budget(mu=1.0))), Arrays(rows, labels), Arrays(-rows, labels)
 
 
 def power(runs: int, jobs: int) -> list[dict[str, Any]]:
     """The share of the promise found for each mechanism with a tight analysis."""
     options = {"runs": runs, "attacks": (Projection(),), "random_state": 1}
     audits = [audit_entry(name, n_jobs=jobs, **options) for name in ("gaussian_mean", "laplace_mean")]
-    plan = Step(LinearDescent(STEPS), Basis("Gaussian mechanism, composed"))
-    audits.append(audit_plan(plan, np.zeros(4), np.eye(4)[0], subject="noisy GD, linear loss", **options))
+    plan, data, neighbour = descent(4, 2, LinearLoss())
+    audits.append(audit_plan(plan, data, neighbour, subject="noisy GD, linear loss", **options))
     return [
         {"subject": a.subject, "runs": runs, "share": a.lower / a.promised, "verdict": a.verdict, "seconds": a.seconds}
         for a in audits
@@ -70,7 +60,8 @@ def overhead(runs: int) -> dict[str, float]:
         call()
         return (time.perf_counter() - start) / runs * 1e6
 
-    descent = Step(LinearDescent(STEPS), Basis("Gaussian mechanism, composed"))
+    solver, records, _ = descent(1000, 20, Logistic())
+    few = runs // 10
     promise = Guarantee(Gaussian(1.0), Basis("Gaussian mechanism"))
     zeros, one = np.zeros(4), np.eye(4)[0]
     shared = Source()
@@ -78,8 +69,8 @@ def overhead(runs: int) -> dict[str, float]:
         "plan.run": clock(lambda: [plan.run(data) for _ in range(runs)]),
         "audit loop around plan.run": clock(lambda: PlanRuns(plan)(data, runs, None)),
         "plan.execute, one noise stream": clock(lambda: [plan.execute(data, Run(shared)) for _ in range(runs)]),
-        "noisy GD, run": clock(lambda: [descent.run(zeros) for _ in range(runs)]),
-        "noisy GD, run_many": clock(lambda: PlanRuns(descent)(zeros, runs, None)),
+        "noisy GD, n = 1,000, d = 20, run": 10 * clock(lambda: [solver.run(records) for _ in range(few)]),
+        "noisy GD, n = 1,000, d = 20, run_many": clock(lambda: PlanRuns(solver)(records, runs, None)),
         "all default attacks": clock(
             lambda: audit_callable(lambda d, s: np.rint(d.sum() + 8 * s.gaussian(1)), zeros, one, promise, runs=runs)
         ),
@@ -103,7 +94,12 @@ def run(quick: bool, jobs: int) -> dict[str, Any]:
     cost = figures["microseconds_a_run"]
     for name, value, target, holds in (
         ("audit loop over plan.run", cost["audit loop around plan.run"] / cost["plan.run"], 1.2, "at most"),
-        ("speed-up by run_many, noisy GD", cost["noisy GD, run"] / cost["noisy GD, run_many"], 20.0, "at least"),
+        (
+            "speed-up by run_many, noisy GD, n = 1,000, d = 20",
+            cost["noisy GD, n = 1,000, d = 20, run"] / cost["noisy GD, n = 1,000, d = 20, run_many"],
+            20.0,
+            "at least",
+        ),
     ):
         kept = value <= target if holds == "at most" else value >= target
         bars.append({"name": name, "value": value, "target": target, "holds": kept})

@@ -233,3 +233,21 @@ def test_plans_need_no_data():
     plan = LogisticRegression(1.0, 1e-6, bounds=(-1, 1)).plan(1000, 5)
     assert plan.guarantee.meets(Budget(epsilon=1.0, delta=1e-6))
     assert "considered" in plan.explain()
+
+
+def test_plans_know_declared_classes_and_users():
+    assert (
+        LogisticRegression(1.0, 1e-6, bounds=(-1, 1), classes=[0, 1, 2])
+        .plan(1000, 5)
+        .plan.mechanism.mechanism.problem.dimension
+        == 18
+    )
+    model = LogisticRegression(1.0, bounds=(-1, 1), neighbours="add_remove", n_public=1000, max_rows_per_user=3)
+    assert model.plan(1000, 5, by_user=True).guarantee.meets(Budget(epsilon=1.0, relation="add_remove", unit="user"))
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
+def test_no_records_are_no_error_when_their_number_is_private(kind):
+    more = {"y_bounds": (0, 1)} if kind is LinearRegression else {}
+    model = kind(1.0, 1e-6, bounds=(-1, 1), neighbours="add_remove", n_public=100, **more)
+    assert np.isfinite(model.fit(np.zeros((0, 3)), np.zeros(0)).coef_).all()

@@ -106,7 +106,7 @@ def _read_csv(source: Path) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 
-    with source.open(newline="", encoding="utf-8") as file:
+    with source.open(newline="", encoding="utf-8-sig") as file:
         names = next(reader(file))
     options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True)
     return csv.read_csv(source, convert_options=options)

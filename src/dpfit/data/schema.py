@@ -269,7 +269,9 @@ def _column(name: str, entry: dict[str, Any]) -> Column:
     facts = dict(entry)
     try:
         if "categories" in facts:
-            return Category(name, tuple(str(category) for category in facts.pop("categories")), **facts)
+            if not isinstance(categories := facts.pop("categories"), list | tuple):
+                raise ValueError(f"the categories of column {name!r} must be a list")
+            return Category(name, tuple(map(str, categories)), **facts)
         return Number(name, **facts)
     except TypeError:
         allowed = "lower, upper and nullable, or categories"

@@ -142,9 +142,12 @@ class PrivateModel(PrivateEstimator):
         self.dataset = dataset
         self.random_state = random_state
 
-    def plan(self, n: int, n_features: int) -> Plan:
-        """What `fit` would do on ``n`` records of ``n_features`` columns: no data needed, nothing spent."""
-        return self._plan(n, n_features, self._public_scaling(n_features))[0]
+    def plan(self, n: int, n_features: int, *, by_user: bool = False) -> Plan:
+        """What `fit` would do on ``n`` records of ``n_features`` columns: no data needed, nothing spent.
+
+        ``by_user`` is for a fit that is told whose the records are.
+        """
+        return self._plan(n, n_features, self._public_scaling(n_features), by_user=by_user)[0]
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
         raise NotImplementedError
@@ -181,15 +184,26 @@ class PrivateModel(PrivateEstimator):
         """
         return math.sqrt(min(columns, 2 + columns / 3)) if self.row_norm is None else float(self.row_norm)
 
-    def _plan(self, n: int, columns: int, scaling: Scaling | None, data: Any = None) -> tuple[Plan, Scaling]:
+    def _plan(
+        self, n: int, columns: int, scaling: Scaling | None, data: Any = None, *, by_user: bool = False
+    ) -> tuple[Plan, Scaling]:
+        plan, used = self._plan_records(n, columns, scaling, data, self._record_budget(n, by_user))
+        return (PerUser(plan, int(self.max_rows_per_user or 0)) if by_user else plan), used
+
+    def _record_budget(self, n: int, by_user: bool) -> Budget:
         budget = self._budget(n)
-        if getattr(self, "_by_user", False):
+        if by_user:
             if budget.relation != "add_remove" or self.max_rows_per_user is None:
                 raise ValueError(
                     "to protect users give neighbours='add_remove', n_public and max_rows_per_user, the largest number "
                     "of records of one user that are used"
                 )
-            budget = record_budget(budget, int(self.max_rows_per_user))
+            return record_budget(budget, int(self.max_rows_per_user))
+        return budget
+
+    def _plan_records(
+        self, n: int, columns: int, scaling: Scaling | None, data: Any, budget: Budget
+    ) -> tuple[Plan, Scaling]:
         if scaling is not None:
             return scaled(self._solve(n, columns, scaling, budget), scaling), scaling
         template = Scaling(self._norm(columns), 1.0 if self.fit_intercept else 0.0, None, None, *self._unknown_labels())
@@ -224,11 +238,8 @@ class PrivateModel(PrivateEstimator):
     def _release(self, rows: Any, labels: Any, users: Any = None) -> tuple[Release, Scaling, Floats]:
         """Plan, charge, run; returns the release, the scaling that was used and the weights."""
         data = Arrays(rows, labels, users)
-        self._by_user = users is not None
         n = self._public_n(data.n)
-        plan, scaling = self._plan(n, data.width, self._public_scaling(data.width), data)
-        if users is not None:
-            plan = PerUser(plan, int(self.max_rows_per_user or 0))
+        plan, scaling = self._plan(n, data.width, self._public_scaling(data.width), data, by_user=users is not None)
         release = self._run(plan, data)
         value, plan = release.value, plan.plan if isinstance(plan, PerUser) else plan
         if isinstance(plan, Chain):
@@ -243,7 +254,15 @@ class PrivateModel(PrivateEstimator):
 
     def _validated(self, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
         rows, labels = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, **checks
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            # Under add/remove whether there are any records is private.
+            ensure_min_samples=1 if self._relation == "replace" else 0,
+            **checks,
         )
         return rows, labels
 

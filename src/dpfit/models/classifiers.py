@@ -70,6 +70,11 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         self._keep(release, scaling)
         return self
 
+    def _n_classes(self) -> int:
+        """How many classes there are: those of the fit, or the declared ones."""
+        declared = () if self.classes is None or isinstance(self.classes, str) else self.classes
+        return len(getattr(self, "classes_", declared))
+
     def decision_function(self, X: Any) -> Floats:
         """Margins: one number per row for two classes, one per class for more."""
         margins = np.asarray(self._rows(X) @ self.weights_.T)
@@ -125,8 +130,8 @@ class LogisticRegression(PrivateClassifier):
     """
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
-        several = len(getattr(self, "classes_", ())) > 2
-        return Softmax(len(self.classes_)) if several else Logistic()
+        number = self._n_classes()
+        return Softmax(number) if number > 2 else Logistic()
 
     def predict_proba(self, X: Any) -> Floats:
         """The probability of each class."""
@@ -153,7 +158,7 @@ class LinearSVC(PrivateClassifier):
     """
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
-        if len(getattr(self, "classes_", ())) > 2:
+        if self._n_classes() > 2:
             raise ValueError(
                 "Only binary classification is supported. The type of the target is multiclass: use LogisticRegression"
             )

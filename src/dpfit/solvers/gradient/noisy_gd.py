@@ -67,6 +67,8 @@ class NoisyGD(Iterative):
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}")
         if self.step_size * self.problem.ridge > 1:
             raise ValueError(f"step_size must be at most 1 / ridge = {1 / self.problem.ridge:g}")
+        if self.steps * self.step_size / (1 - self.momentum) > 1e100:
+            raise ValueError("so long a descent could overflow; take a smaller step_size")
         if not np.isfinite(self.multipliers).all():
             raise ValueError("growth is too large for so many steps: the first ones would get infinite noise")
 
