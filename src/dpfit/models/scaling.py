@@ -108,14 +108,15 @@ class Scaling(Record):
 
     def apply(self, data: Data) -> Data:
         """The bounded records."""
+        public = None if data.public is None else self.apply(data.public)
         if isinstance(data, Arrays):
-            return Arrays(self.rows(data.matrix), self.labels(data.labels))
+            return Arrays(self.rows(data.matrix), self.labels(data.labels), data.users, public)
 
         def read() -> Iterator[tuple[Any, Any]]:
             for piece in data.pieces():
                 yield self.rows(piece.rows), self.labels(piece.labels)
 
-        return Blocks(data.n, data.width + bool(self.constant), read)
+        return Blocks(data.n, data.width + bool(self.constant), read, public)
 
     def unscaled(self, weights: Floats) -> tuple[Floats, Floats]:
         """Coefficients and intercepts in the units of the raw columns and labels; one row per output."""
