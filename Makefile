@@ -29,6 +29,11 @@ benchmarks: .venv/dev
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/ledger.py
 	$(BIN)/python benchmarks/audit.py
+	$(BIN)/python benchmarks/out_of_core.py
+	$(BIN)/python benchmarks/queries.py
+	$(BIN)/python benchmarks/epochs.py
+	$(BIN)/python benchmarks/learning.py
+	$(BIN)/python benchmarks/auto.py
 
 .venv/python:
 	$(PYTHON) -m venv .venv
