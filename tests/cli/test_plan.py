@@ -91,6 +91,15 @@ def test_the_ledger_is_asked_and_not_charged(dpfit, ill, tmp_path):
     assert ledger.status("patients").reservations == 0
 
 
+def test_users_can_be_planned_for(dpfit, ill):
+    users = ("--unit", "user", "--max-rows", 3, "--neighbours", "add_remove")
+    found = planned(dpfit, ill, "--epsilon", 1, *users)
+    assert found["guarantee"]["basis"]["unit"] == "user"
+    assert found["plan"]["max_rows"] == 3
+    alone = planned(dpfit, ill, "--epsilon", 1, "--neighbours", "add_remove")
+    assert found["predicted_risk"] > alone["predicted_risk"]
+
+
 def test_people_see_solvers_and_the_curve(dpfit, ill, tmp_path):
     page = tmp_path / "plan.html"
     result = dpfit("plan", "--rows", 4000, "--schema", ill, "--model", "logistic", "--epsilon", 1, "--report", page)
@@ -106,7 +115,8 @@ def test_people_see_solvers_and_the_curve(dpfit, ill, tmp_path):
         ((), "give --epsilon, what the fit may cost, or --reach RISK"),
         (("--epsilon", "1", "--reach", "0.1"), "give --epsilon"),
         (("--reach", "0"), "a risk above 0"),
-        (("--epsilon", "1", "--unit", "user"), "plan with --unit record at epsilon / M"),
+        (("--epsilon", "1", "--unit", "user"), "--max-rows M"),
+        (("--epsilon", "1", "--max-rows", "3"), "--unit user"),
     ],
 )
 def test_errors_are_one_sentence(dpfit, ill, more, words):

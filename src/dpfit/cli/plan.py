@@ -34,6 +34,7 @@ def plan(
     target: options.Target = None,
     neighbours: options.NeighboursOption = Neighbours.REPLACE,
     unit: options.UnitOption = Unit.RECORD,
+    max_rows: options.MaxRows = None,
     solver: options.Solver = "auto",
     ridge: options.RidgeWeight = None,
     quantile: options.Quantile = None,
@@ -48,11 +49,8 @@ def plan(
     """Show what dpfit fit would do, promise and cost, and how good the model would be; no table, nothing is spent."""
     from dpfit.cli.task import Task, open_ledger, read_schema
 
-    if unit == Unit.USER:
-        raise ValueError(
-            "plans that protect users are not here yet; plan with --unit record at epsilon / M, which is what a record "
-            "gets when M rows of a user are used"
-        )
+    if (unit == Unit.USER) != (max_rows is not None) or (unit == Unit.USER and neighbours != Neighbours.ADD_REMOVE):
+        raise ValueError("--unit user goes with --max-rows M and --neighbours add_remove")
     if (epsilon is None) == (reach is None):
         raise ValueError("give --epsilon, what the fit may cost, or --reach RISK, how good it must be")
     check_new(report)
@@ -63,7 +61,7 @@ def plan(
         delta,
         Neighbours(neighbours).value,
         number if neighbours == Neighbours.ADD_REMOVE else None,
-        None,
+        max_rows,
         solver,
         ridge,
         quantile,

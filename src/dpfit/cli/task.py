@@ -118,12 +118,8 @@ class Task:
 
     def plan(self, rows: int) -> Plan:
         """What a fit on so many rows would do."""
-        model = self.estimator()
-        if isinstance(self.target, Category):
-            # The plan depends on how many classes there are, which the schema says.
-            model.classes_ = list(self.target.categories)
         with quiet():
-            plan: Plan = model.plan(rows, len(self.schema.names))
+            plan: Plan = self.estimator().plan(rows, len(self.schema.names), by_user=self.max_rows is not None)
         return plan
 
     def paid_by_ledger(self, rows: int) -> Task:
@@ -136,7 +132,11 @@ class Task:
             return self
         currency = self.ledger.status(self.dataset).currency
         prices: dict[str, float] = {}
-        names = [candidate.name for candidate in getattr(self.plan(rows), "considered", ())]
+        from dpfit.models.users import PerUser
+
+        planned = self.plan(rows)
+        chosen = planned.plan if isinstance(planned, PerUser) else planned
+        names = [candidate.name for candidate in getattr(chosen, "considered", ())]
         for name in names:
             try:
                 prices[name] = float(price(replace(self, solver=name).plan(rows).guarantee, currency).amount)
