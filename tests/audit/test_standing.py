@@ -29,5 +29,5 @@ DEAR = {"dp_sgd": 3000, "objective_perturbation": 4000, "sparse_corrected": 4000
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", [row.name for row in ENTRIES])
 def test_the_promise_is_kept_on_more_runs_with_fresh_noise(name, relation):
-    audit = audit_entry(name, relation=relation, runs=DEAR.get(name, 10_000), confidence=CONFIDENCE, n_jobs=2)
+    audit = audit_entry(name, relation=relation, runs=DEAR.get(name, 10_000), confidence=CONFIDENCE)
     assert audit.verdict == "kept", str(audit)
