@@ -1,0 +1,143 @@
+"""What a sampler promises about the law of what it draws, for every dataset.
+
+A certificate turns the event of the ideal mechanism, which draws from the target itself, into the event of what is run.
+Proofs: docs/explanation/certificates.md, section 2.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from dpfit.privacy import gaussian
+from dpfit.privacy.check import non_negative, probability
+from dpfit.privacy.event import BoundedRange, Event, GaussianPrivate, Pure, WithinTotalVariation
+from dpfit.privacy.record import Record
+
+
+class NotCertified(ValueError):
+    """A certificate is too weak for what is to be promised."""
+
+
+@dataclass(frozen=True)
+class Certificate(Record, ABC):
+    """How far the law of a draw is from its target, at most; holds for every dataset."""
+
+    @abstractmethod
+    def event(self, ideal: Event) -> Event:
+        """What releasing one draw does to the data if releasing one from the target does ``ideal``."""
+
+    @property
+    def displacement(self) -> float:
+        """How far each draw is from one of the target, surely, under some coupling; raises if that has no bound."""
+        raise NotCertified(f"a certificate of kind {self.kind!r} bounds no distance between draws")
+
+
+@dataclass(frozen=True)
+class Exact(Certificate):
+    """The draw has the target's law, in real arithmetic."""
+
+    kind = "certificate_exact"
+
+    def event(self, ideal: Event) -> Event:
+        return ideal
+
+    @property
+    def displacement(self) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class WithinWasserstein(Certificate):
+    """Draw and target can be coupled so that they are never further apart than ``distance`` (Euclidean W-infinity).
+
+    Alone this promises nothing: neighbouring laws may be disjoint and still this close. Noise of the size of the
+    distance makes it a promise (`dpfit.solvers.gibbs.asap_perturb`).
+    """
+
+    kind = "certificate_wasserstein"
+    distance: float
+
+    def __post_init__(self) -> None:
+        non_negative("distance", self.distance)
+
+    def event(self, ideal: Event) -> Event:
+        raise NotCertified("a W-infinity certificate promises nothing without noise: perturb the sample")
+
+    @property
+    def displacement(self) -> float:
+        return self.distance
+
+
+@dataclass(frozen=True)
+class WithinGaussian(Certificate):
+    """Draw and target are as hard to tell apart as two unit normal laws at distance ``mu``.
+
+    The Renyi divergence of order a is then at most a * mu**2 / 2, in both directions.
+
+    >>> WithinGaussian(0.01).event(GaussianPrivate(0.5))
+    GaussianPrivate(mu=0.52)
+    """
+
+    kind = "certificate_gaussian"
+    mu: float
+
+    def __post_init__(self) -> None:
+        non_negative("mu", self.mu)
+
+    def event(self, ideal: Event) -> Event:
+        return GaussianPrivate(_gaussian(ideal) + 2 * self.mu)
+
+
+@dataclass(frozen=True)
+class WithinMaxDivergence(Certificate):
+    """The density relative to the target lies between exp(-epsilon) and exp(epsilon).
+
+    >>> WithinMaxDivergence(0.1).event(BoundedRange(1.0))
+    Pure(epsilon=1.2)
+    """
+
+    kind = "certificate_max_divergence"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        non_negative("epsilon", self.epsilon)
+
+    def event(self, ideal: Event) -> Event:
+        if isinstance(ideal, Pure | BoundedRange):
+            return Pure(ideal.epsilon + 2 * self.epsilon)
+        return GaussianPrivate(_gaussian(ideal) + 2 * gaussian.from_pure(self.epsilon))
+
+
+@dataclass(frozen=True)
+class TotalVariation(Certificate):
+    """The probabilities of any set differ by at most ``distance``.
+
+    >>> TotalVariation(1e-9).event(Pure(1.0))
+    WithinTotalVariation(event=Pure(epsilon=1.0), distance=1e-09)
+    """
+
+    kind = "certificate_total_variation"
+    distance: float
+
+    def __post_init__(self) -> None:
+        probability("distance", self.distance)
+
+    def event(self, ideal: Event) -> Event:
+        return WithinTotalVariation(ideal, self.distance)
+
+
+@dataclass(frozen=True)
+class Uncertified(Certificate):
+    """Nothing is known about the law of the draw."""
+
+    kind = "certificate_none"
+
+    def event(self, ideal: Event) -> Event:
+        raise NotCertified("this sampler has no certificate, so nothing can be promised about its draws")
+
+
+def _gaussian(ideal: Event) -> float:
+    if not isinstance(ideal, GaussianPrivate):
+        raise NotCertified(f"this certificate adds to mu-GDP, not to an event of kind {ideal.kind!r}")
+    return ideal.mu

@@ -1,0 +1,1 @@
+"""Private fits that are samples of Gibbs densities."""

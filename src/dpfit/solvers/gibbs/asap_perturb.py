@@ -1,0 +1,268 @@
+"""One sample of a Gibbs density, with noise as large as its sampler may be off: approximate sample perturbation.
+
+The density is proportional to exp(-t (sum of losses + (n ridge / 2) norm(theta)**2)) on a bounded domain, n being the
+declared number. Drawn exactly it is mu-GDP with mu = lipschitz * sqrt(t / (n ridge)), and epsilon-DP with
+epsilon = t * lipschitz * diameter, where lipschitz is that of what one record changes in the sum of losses. A sampler
+that is within a distance of it in W-infinity, for every dataset, gets Gaussian or l2-Laplace noise of sensitivity twice
+that distance; the two are an adaptive composition.
+
+Guarantee: mu-GDP or epsilon-DP, for every dataset: no convergence is assumed. Arithmetic: idealised (the sampler uses
+floating-point numbers; only the noise is exact). Reference: [ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5;
+docs/explanation/certificates.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpfit.core import Cost, Mechanism, Minimize, Risk, Run, Step, require_records
+from dpfit.data.records import Arrays
+from dpfit.geometry import Box, L2Ball
+from dpfit.losses import Bounds, LinearLoss
+from dpfit.losses.glm import GLM
+from dpfit.noise import add_gaussian, add_l2_laplace
+from dpfit.privacy import Assumption, Basis, Budget, calibrate
+from dpfit.privacy.check import one_of, positive
+from dpfit.privacy.event import BoundedRange, Composed, Event, Gaussian, GaussianPrivate, L2Laplace
+from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
+from dpfit.samplers.potential import Floats, bending, bounded_domain, gibbs
+from dpfit.samplers.proximal_sampler_winf import ProximalSampler
+from dpfit.solvers.perturbation.output_perturbation import require_data
+
+Sampler = GibbsRejection | ProximalSampler
+
+NOISE_SHARE = {"gaussian": 0.05, "l2_laplace": 0.02}
+"""The part of mu, or of epsilon, that pays for the noise. In mu it is added in squares, so it costs 0.13%."""
+_VISIBLE = 0.01
+"""Noise, relative to the least deviation of the sample."""
+_ROUNDING = 1e-9
+"""What rounding may displace, relative to the radius of the domain."""
+_UP, _DOWN = 1 + 1e-12, 1 - 1e-11
+_LEAST_ACCEPTANCE = 1e-3
+_PASSES_PER_STEP = 7.0
+
+
+@dataclass(frozen=True)
+class PerturbedSample(Mechanism):
+    """The noisy sample; all fields are public."""
+
+    kind = "perturbed_sample"
+    problem: Minimize
+    relation: str
+    inverse_temperature: float
+    sampler: Sampler
+    noise: str
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        one_of("relation", self.relation, ("replace", "add_remove"))
+        one_of("noise", self.noise, ("gaussian", "l2_laplace"))
+        positive("inverse_temperature", self.inverse_temperature)
+        require_strongly_convex(self.problem)
+        if isinstance(self.sampler, ProximalSampler):
+            strong = self.inverse_temperature * self.problem.n * self.problem.ridge
+            if self.sampler.strong_convexity > strong or self.sampler.radius < bounded_domain(self.problem).radius():
+                raise ValueError(
+                    "the sampler's certificate is for a target that is more convex, or on a smaller domain"
+                )
+        _ = self.event, self.sensitivity
+
+    @property
+    def event(self) -> Event:
+        dimension = self.problem.dimension
+        added = Gaussian if self.noise == "gaussian" else lambda multiplier: L2Laplace(multiplier, dimension)
+        return Composed((self.ideal, added(self.noise_multiplier)))
+
+    @property
+    def ideal(self) -> Event:
+        """What an exact sample does."""
+        t, change = self.inverse_temperature, self.problem.lipschitz(self.relation)
+        if self.noise == "gaussian":
+            return GaussianPrivate(_UP * change * math.sqrt(t / (self.problem.n * self.problem.ridge)))
+        return BoundedRange(_UP * t * change * bounded_domain(self.problem).diameter())
+
+    @property
+    def sensitivity(self) -> float:
+        """Given the exact sample, the drawn one is in a ball of the displacement around it, on either dataset."""
+        domain = bounded_domain(self.problem)
+        rounding = _ROUNDING * domain.radius() + 1e-14 * domain.reach()
+        return 2 * _UP * (self.sampler.certificate.displacement + rounding)
+
+    @property
+    def cost(self) -> Cost:
+        if isinstance(self.sampler, ProximalSampler):
+            passes = _PASSES_PER_STEP * self.sampler.steps
+        else:
+            passes = 10 + 1 / math.exp(max(log_acceptance(self.problem, self.inverse_temperature), -700.0))
+        return Cost(gradients=passes * self.problem.n, passes=passes)
+
+    @property
+    def risk(self) -> Risk:
+        excess = self.problem.dimension / (self.inverse_temperature * self.problem.n)
+        return Risk(excess, "excess regularized empirical risk of the exact sample (proven bound)")
+
+    def run(self, data: Any, run: Run) -> Floats:
+        return self._drawn(data, run, 1)[0]
+
+    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Floats]:
+        """Independent chains side by side."""
+        return self._drawn(data, run, count)
+
+    def _drawn(self, data: Any, run: Run, count: int) -> list[Floats]:
+        records = require_data(data, self.problem, self.relation)
+        target = gibbs(self.problem, records, self.inverse_temperature)
+        samples = self.sampler.draw(target, count, run.noise, run.progress)
+        return [self._noisy(sample, run) for sample in samples]
+
+    def _noisy(self, sample: Floats, run: Run) -> Floats:
+        add = add_gaussian if self.noise == "gaussian" else add_l2_laplace
+        noisy = add(sample, l2_sensitivity=self.sensitivity, noise_multiplier=self.noise_multiplier, source=run.noise)
+        return bounded_domain(self.problem).project(noisy)
+
+
+def require_strongly_convex(problem: Minimize) -> None:
+    """Refuse targets for which there is no certificate, from public facts."""
+    if not problem.loss.convex:
+        raise ValueError(f"certified samples need a convex loss, and {problem.loss.kind!r} is not one")
+    if not problem.ridge > 0:
+        raise ValueError("certified samples need a ridge above zero: it is the strong convexity that promises lean on")
+    if not isinstance(domain := bounded_domain(problem), L2Ball | Box):
+        raise ValueError(f"certified samples are drawn on balls and boxes, not on {domain.kind!r}")
+
+
+def bend(problem: Minimize) -> float:
+    """The largest trace of one record's Hessian; infinite for losses with corners."""
+    constant = problem.loss.smoothness(problem.bounds, problem.radius)
+    if constant is None:
+        return math.inf
+    # The Hessian of a generalized linear loss has one eigenvalue that is not zero.
+    return constant.value * (1 if isinstance(problem.loss, GLM) else problem.dimension)
+
+
+def _rejection_exponent(problem: Minimize, inverse_temperature: float, precision: float) -> float:
+    """Minus the log of a lower bound for the acceptance of tangent proposals of that precision, at a good anchor."""
+    if math.isfinite(trace := inverse_temperature * problem.n * bend(problem)):
+        return trace / (2 * precision)
+    slope = inverse_temperature * problem.n * problem.loss.lipschitz(problem.bounds, problem.radius).value
+    # A corner bends the loss by at most its slope times the distance moved, along one direction for a linear model.
+    moved = 2 / math.pi if isinstance(problem.loss, GLM) else problem.dimension
+    return slope * math.sqrt(moved / precision)
+
+
+def log_acceptance(problem: Minimize, inverse_temperature: float) -> float:
+    """About how likely a proposal of exact rejection is accepted, from public facts (log)."""
+    tangent = _rejection_exponent(problem, inverse_temperature, inverse_temperature * problem.n * problem.ridge)
+    quadratic = problem.dimension * bending(problem) / 2 if isinstance(problem.loss, GLM) else math.inf
+    return -min(tangent, quadratic)
+
+
+def chosen_sampler(problem: Minimize, inverse_temperature: float, noise: str, multiplier: float) -> Sampler:
+    """Exact rejection where proposals are likely to be accepted; else a chain whose noise will hardly be seen."""
+    if log_acceptance(problem, inverse_temperature) > math.log(_LEAST_ACCEPTANCE):
+        return GibbsRejection()
+    return chain(problem, inverse_temperature, noise, multiplier)
+
+
+def chain(problem: Minimize, inverse_temperature: float, noise: str, multiplier: float) -> ProximalSampler:
+    """The proximal sampler with steps that accept one proposal in e, and a distance whose noise is hardly visible."""
+    t, d = inverse_temperature, problem.dimension
+    strong = t * problem.n * problem.ridge
+    if math.isfinite(bend(problem)):
+        least = 1 / math.sqrt(t * problem.n * bend(problem) + strong)
+    else:
+        slope = t * problem.n * problem.loss.lipschitz(problem.bounds, problem.radius).value
+        least = 1 / (slope + math.sqrt(strong))
+    # The exponent falls at least like the root of the precision, so that two of its squares make it one.
+    precision = 2 * strong
+    while (exponent := _rejection_exponent(problem, t, precision)) > 1.001:
+        precision *= exponent if math.isfinite(bend(problem)) else exponent**2
+    spread = multiplier * (1.0 if noise == "gaussian" else math.sqrt(d + 1))
+    distance = _VISIBLE * least / (2 * spread)
+    radius = bounded_domain(problem).radius()
+    floor = _ROUNDING * radius
+    return ProximalSampler.within(max(min(distance, radius / 2), floor), strong, radius, 1 / (precision - strong))
+
+
+@dataclass(frozen=True)
+class ApproximateSamplePerturbation:
+    """Plans a noisy sample."""
+
+    name: str = "asap_perturb"
+
+    def plan(self, problem: Minimize, budget: Budget, *, sampler: str = "auto") -> Step:
+        """The coldest density that the budget allows; ``sampler`` is "rejection", "proximal" or "auto".
+
+        >>> from dpfit.losses import Logistic
+        >>> ball = L2Ball(20, 1.0)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20, domain=ball, ridge=0.01)
+        >>> plan = asap_perturb.plan(problem, Budget(mu=0.5), sampler="proximal")
+        >>> round(plan.guarantee.mu, 9), plan.mechanism.sampler.steps < 200
+        (0.5, True)
+        """
+        require_records(self.name, budget)
+        if not isinstance(problem, Minimize):
+            raise ValueError(f"{self.name} solves a Minimize problem, not {getattr(problem, 'kind', problem)!r}")
+        one_of("sampler", sampler, ("auto", "rejection", "proximal"))
+        require_strongly_convex(problem)
+        noise = "l2_laplace" if budget.kind == "pure" else "gaussian"
+        temperature, multiplier = calibrated(problem, budget, noise)
+        drawn: Sampler
+        if sampler == "rejection":
+            drawn = GibbsRejection()
+        else:
+            make = chain if sampler == "proximal" else chosen_sampler
+            drawn = make(problem, temperature, noise, multiplier)
+        mechanism = PerturbedSample(problem, budget.relation, temperature, drawn, noise, multiplier)
+        return Step(mechanism, sample_basis(problem, budget))
+
+    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
+        """Linear losses on a wide ball, where the sample is a normal law that one record shifts by all it may."""
+        problem = Minimize(n=6, loss=LinearLoss(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 30.0), ridge=1 / 6)
+        rows = np.tile([1.0, 0.0], (6, 1))
+        if relation == "add_remove":
+            return problem, Arrays(rows, np.zeros(6)), Arrays(rows[:-1], np.zeros(5))
+        turned = rows.copy()
+        turned[-1] = [-1.0, 0.0]
+        return problem, Arrays(rows, np.zeros(6)), Arrays(turned, np.zeros(6))
+
+
+def calibrated(problem: Minimize, budget: Budget, noise: str) -> tuple[float, float]:
+    """The inverse temperature and the noise multiplier that spend the budget."""
+    share, change = NOISE_SHARE[noise], problem.lipschitz(budget.relation)
+    if noise == "gaussian":
+        rest = math.sqrt(1 - share**2)
+        template = calibrate(lambda level: Composed((GaussianPrivate(rest / level), Gaussian(level / share))), budget)
+        ideal, added = template.to_json()["events"]
+        temperature = ideal["mu"] ** 2 * problem.n * problem.ridge / change**2
+    else:
+        d = problem.dimension
+        template = calibrate(
+            lambda level: Composed((BoundedRange((1 - share) / level), L2Laplace(level / share, d))), budget
+        )
+        ideal, added = template.to_json()["events"]
+        temperature = ideal["epsilon"] / (change * bounded_domain(problem).diameter())
+    return _DOWN * temperature, float(added["noise_multiplier"])
+
+
+def sample_basis(problem: Minimize, budget: Budget) -> Basis:
+    """What a certified sample rests on."""
+    theorem = "sample of a strongly log-concave density [Liu24, Theorem 3.4.1]"
+    if budget.kind == "pure":
+        theorem = "sample of a density of bounded range [ASAP, Lemma 5]"
+    assumptions = [
+        Assumption("rows and labels are scaled and clamped into the declared bounds", "enforced"),
+        Assumption("the losses are convex and their constants hold within these bounds", problem.loss.status),
+    ]
+    if budget.relation == "add_remove":
+        assumptions.append(Assumption("the number n that scales the ridge was not read off the data", "declared"))
+    return Basis(
+        f"{theorem}, perturbed [ASAP, Theorem 2]", budget.relation, budget.unit, tuple(assumptions), "idealised"
+    )
+
+
+asap_perturb = ApproximateSamplePerturbation()

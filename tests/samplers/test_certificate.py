@@ -1,0 +1,77 @@
+"""Certificates price what is run."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dpfit.privacy import gaussian
+from dpfit.privacy.event import BoundedRange, GaussianPrivate, Laplace, Pure, WithinTotalVariation
+from dpfit.privacy.record import from_json
+from dpfit.samplers.certificate import (
+    Certificate,
+    Exact,
+    NotCertified,
+    TotalVariation,
+    Uncertified,
+    WithinGaussian,
+    WithinMaxDivergence,
+    WithinWasserstein,
+)
+from oracles.continuous import both_directions
+
+ALL = (
+    Exact(),
+    WithinWasserstein(0.1),
+    WithinGaussian(0.1),
+    WithinMaxDivergence(0.1),
+    TotalVariation(1e-3),
+    Uncertified(),
+)
+
+
+@pytest.mark.parametrize("certificate", ALL, ids=lambda c: c.kind)
+def test_they_are_records(certificate):
+    assert from_json(certificate.to_json(), Certificate) == certificate
+
+
+def test_events():
+    assert Exact().event(Pure(1.0)) == Pure(1.0)
+    assert WithinMaxDivergence(0.1).event(Pure(1.0)).epsilon == pytest.approx(1.2)
+    assert WithinMaxDivergence(0.1).event(GaussianPrivate(1.0)).mu == pytest.approx(1 + 2 * gaussian.from_pure(0.1))
+    assert TotalVariation(0.1).event(Pure(1.0)) == WithinTotalVariation(Pure(1.0), 0.1)
+    for certificate, ideal in (
+        (WithinWasserstein(0.1), Pure(1.0)),
+        (Uncertified(), Pure(1.0)),
+        (WithinGaussian(0.1), BoundedRange(1.0)),
+        (WithinMaxDivergence(0.1), Laplace(1.0)),
+    ):
+        with pytest.raises(NotCertified):
+            certificate.event(ideal)
+
+
+def test_displacements():
+    assert Exact().displacement == 0
+    assert WithinWasserstein(0.3).displacement == 0.3
+    for certificate in ALL[2:]:
+        with pytest.raises(NotCertified):
+            _ = certificate.displacement
+
+
+def test_gaussian_closeness_is_attained_by_shifts():
+    """Ideal laws N(0, 1) and N(mu, 1), drawn as N(-a, 1) and N(mu + a, 1): the price 2 a is what it costs."""
+    mu, a = 0.7, 0.1
+    promised = WithinGaussian(a).event(GaussianPrivate(mu)).mu
+    laws = [norm(-a).logpdf, norm(mu + a).logpdf]
+    for epsilon in (0.0, 0.5, 2.0):
+        for exact in both_directions(*laws, epsilon, np.linspace(-12, 12, 200)):
+            assert exact == pytest.approx(float(gaussian.delta(promised, epsilon)), rel=1e-6)
+
+
+def test_max_divergence_is_attained_on_three_points():
+    """Laws on three points: the ideal ratio e^eps at the first, implementations off by e^k and e^-k there."""
+    epsilon, k = 0.8, 0.2
+    ideal = np.array([0.01 * math.exp(epsilon), 0.3]), np.array([0.01, 0.3])
+    ratio = (ideal[0][0] * math.exp(k)) / (ideal[1][0] * math.exp(-k))
+    assert math.log(ratio) == pytest.approx(WithinMaxDivergence(k).event(Pure(epsilon)).epsilon)

@@ -1,0 +1,107 @@
+"""The chain's distance to its target never exceeds the certificates."""
+
+import math
+
+import numpy as np
+import pytest
+from grids import cells, masses, proximal_kernel, quantile_distance
+from scipy.special import ndtr, ndtri
+from scipy.stats import kstest
+
+from dpfit.geometry import Box, L2Ball
+from dpfit.noise import Source
+from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
+from dpfit.samplers.potential import Potential
+from dpfit.samplers.proximal_sampler_winf import ProximalSampler
+
+CELLS = 300
+
+
+def random_potential(random):
+    """A convex function with corners plus m / 2 (x - c)^2 on [-1, 1], c inside or outside."""
+    m = 10 ** random.uniform(-1, 1.5)
+    c = random.uniform(-2, 2)
+    corners, weights = random.uniform(-1, 1, 4), 10 ** random.uniform(-1, 1, 4)
+    bend = 10 ** random.uniform(-1, 1)
+
+    def convex(x):
+        return np.abs(x[..., None] - corners) @ weights + bend / 4 * x**4
+
+    return m, c, lambda x: convex(x) + m / 2 * (x - c) ** 2
+
+
+def test_w_infinity_and_gaussian_closeness_on_random_potentials():
+    """Exact laws of the chain on a grid, after each of eight steps, for 200 potentials with corners."""
+    random = np.random.default_rng(8)
+    x, width = cells(-1.0, 1.0, CELLS)
+    closest = 0.0
+    for _ in range(200):
+        m, _, U = random_potential(random)
+        eta = 10 ** random.uniform(-2.5, 1)
+        pi, kernel = masses(U(x)), proximal_kernel(x, U(x), eta)
+        law = np.zeros(CELLS)
+        law[CELLS // 2] = 1.0
+        for t in range(1, 9):
+            law = law @ kernel
+            sampler = ProximalSampler(m, 1.0, eta, t)
+            bound = sampler.certificate.distance
+            assert quantile_distance(law, pi, x) <= bound + 2 * width
+            closest = max(closest, (quantile_distance(law, pi, x) - 2 * width) / bound)
+            # Every half-line, both directions: the power of a test is at most that of a shift by mu.
+            mu = sampler.gaussian_certificate.mu
+            p, q = np.cumsum(law)[:-1], np.cumsum(pi)[:-1]
+            for one, two in ((p, q), (q, p), (1 - p, 1 - q), (1 - q, 1 - p)):
+                assert np.all(two <= ndtr(ndtri(np.clip(one, 1e-15, 1 - 1e-15)) + mu) + 1e-7)
+    assert closest > 0.3  # the bound is not idle
+
+
+def test_two_oracles_are_as_close_as_proven_and_no_closer():
+    """W-infinity of the oracle at y and y' is |y - y'| / (1 + eta m) for a flat potential on a wide interval."""
+    x, width = cells(-8.0, 8.0, 3000)
+    m, eta = 2.0, 0.7
+    laws = [masses(m / 2 * x**2 + (x - y) ** 2 / (2 * eta)) for y in (-1.0, 1.0)]
+    assert quantile_distance(*laws, x) == pytest.approx(2 / (1 + eta * m), abs=2 * width)
+
+
+def test_the_steps_are_counted_as_certified():
+    sampler = ProximalSampler.within(1e-4, strong_convexity=5.0, radius=2.0, step_size=0.02)
+    assert sampler.steps == math.ceil(math.log(2e4) / math.log1p(0.1))
+    assert sampler.certificate.distance == pytest.approx(2 * 1.1**-sampler.steps)
+    assert sampler.certificate.distance <= 1e-4
+    assert sampler.gaussian_certificate.mu == pytest.approx(2 * 1.1 ** -(sampler.steps - 1) / math.sqrt(0.02))
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_chain_forgets_its_start_at_the_certified_rate(steps):
+    """Flat f, wide box, the regularizer's centre away from the start: the mean is off by offset / (1 + eta m)^t."""
+    flat = Potential(Box((-99.0,), (99.0,)), 2.0, np.array([10.0]), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
+    drawn = ProximalSampler(2.0, 99.0, 0.25, steps).draw(flat, 40_000, Source(6))
+    assert drawn.mean() == pytest.approx(10 - 10 / 1.5**steps, abs=6 * drawn.std() / 200)
+
+
+def test_the_chain_and_exact_rejection_agree():
+    """Three dimensions, a corner, a mode at the boundary."""
+    slope = np.array([4.0, -2.0, 1.0])
+
+    def convex(x):
+        return x @ slope + 3 * np.abs(x[:, 1]), slope + 3 * np.sign(x[:, 1:2]) * np.eye(3)[1]
+
+    target = Potential(L2Ball(3, 1.0), 2.0, np.zeros(3), convex)
+    chain = ProximalSampler.within(1e-3, 2.0, 1.0, 0.2).draw(target, 5_000, Source(7))
+    exact = GibbsRejection().draw(target, 20_000, Source(8))
+    for along in (slope, np.eye(3)[1]):
+        assert kstest(chain @ along, exact @ along).pvalue > 1e-6
+    assert kstest(np.linalg.norm(chain, axis=1), np.linalg.norm(exact, axis=1)).pvalue > 1e-6
+
+
+def test_refusals_are_public():
+    flat = Potential(L2Ball(1, 2.0), 1.0, np.zeros(1), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
+    for sampler in (ProximalSampler(1.1, 2.0, 1.0, 3), ProximalSampler(1.0, 1.9, 1.0, 3)):
+        with pytest.raises(ValueError, match="another target"):
+            sampler.draw(flat, 1, Source(1))
+    with pytest.raises(ValueError, match="strong_convexity"):
+        ProximalSampler(0.0, 1.0, 1.0, 1)
+    with pytest.raises(ValueError, match="distance"):
+        ProximalSampler.within(0.0, 1.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="strength"):
+        Potential(L2Ball(1, 2.0), 0.0, np.zeros(1), flat.convex)

@@ -1,0 +1,6 @@
+"""The grids of the samplers are oracles here, too."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "samplers"))

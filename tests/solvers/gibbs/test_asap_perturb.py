@@ -1,0 +1,214 @@
+"""Sample perturbation: promises against exact laws, closed forms, refusals, the audit."""
+
+import json
+import math
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pytest
+from grids import cells, proximal_kernel
+from scipy.stats import kstest, norm
+
+from dpfit.audit import audit_plan
+from dpfit.core import Minimize, Run, Step, plan_from_json
+from dpfit.data.records import Arrays
+from dpfit.geometry import Box, L1Ball, L2Ball
+from dpfit.losses import Bounds, Hinge, LinearLoss, Logistic, Squared
+from dpfit.noise import Source
+from dpfit.privacy import Budget
+from dpfit.privacy.event import BoundedRange, GaussianPrivate
+from dpfit.privacy.record import Record
+from dpfit.samplers.certificate import WithinWasserstein
+from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
+from dpfit.samplers.proximal_sampler_winf import ProximalSampler
+from dpfit.solvers.gibbs.asap_perturb import PerturbedSample, asap_perturb
+
+RELATIONS = ("replace", "add_remove")
+BALL = L2Ball(1, 1.0)
+
+
+def logistic(n=5, ridge=0.1, domain=BALL):
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=domain.dimension, domain=domain, ridge=ridge)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_ideal_is_priced_by_the_change_of_one_record(relation):
+    """mu = L sqrt(t / (n ridge)) and epsilon = t L diameter for linear losses, L = 2 (replaced) or 1 (added)."""
+    problem = Minimize(n=8, loss=LinearLoss(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 3.0), ridge=0.25)
+    change = 2.0 if relation == "replace" else 1.0
+    common = (problem, relation, 0.5, GibbsRejection())
+    assert PerturbedSample(*common, "gaussian", 1.0).ideal.mu == pytest.approx(change * math.sqrt(0.5 / 2.0))
+    assert PerturbedSample(*common, "l2_laplace", 1.0).ideal.epsilon == pytest.approx(0.5 * change * 6.0)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("budget", [{"epsilon": 1.0}, {"mu": 0.7}, {"rho": 0.3}, {"epsilon": 1.0, "delta": 1e-6}])
+def test_budgets_are_spent_and_no_more(budget, relation):
+    asked = Budget(**budget, relation=relation)
+    for sampler in ("rejection", "proximal"):
+        plan = asap_perturb.plan(logistic(), asked, sampler=sampler)
+        assert plan.guarantee.meets(asked)
+        colder = replace(plan.mechanism, inverse_temperature=plan.mechanism.inverse_temperature * 1.02)
+        if sampler == "rejection":
+            assert not Step(colder, plan.basis).guarantee.meets(asked)
+        assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+        expected = BoundedRange if "epsilon" in budget and "delta" not in budget else GaussianPrivate
+        assert isinstance(plan.mechanism.ideal, expected)
+
+
+@dataclass(frozen=True)
+class Displaced(Record):
+    """An exact sampler of a linear loss that is off by all that it declares, away from the other dataset."""
+
+    kind = "test_displaced_sampler"
+    distance: float
+
+    @property
+    def certificate(self):
+        return WithinWasserstein(self.distance)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+def test_two_displacements_are_the_sensitivity(share):
+    """Normal targets shifted by s, drawn with displacements away from each other: mu = (s + 2 D) / sd in closed form.
+
+    By Cauchy and Schwarz that is at most the promise, and equal to it at the worst distance: no constant can be less.
+    """
+    problem = Minimize(n=6, loss=LinearLoss(), bounds=Bounds(1.0), features=1, domain=L2Ball(1, 30.0), ridge=1 / 6)
+    t, attained = 0.25, 0.0
+    for distance in np.geomspace(1e-3, 100, 200):
+        ideal = 2 * math.sqrt(t)
+        multiplier = math.sqrt(1 - share) / math.sqrt(share) / ideal
+        mechanism = PerturbedSample(problem, "replace", t, Displaced(float(distance)), "gaussian", multiplier)
+        noise = multiplier * mechanism.sensitivity
+        exact = (2.0 + 2 * distance) / math.sqrt(1 / t + noise**2)
+        promised = math.hypot(ideal, 1 / multiplier)
+        assert Step(mechanism, asap_perturb.plan(problem, Budget(mu=1.0)).basis).guarantee.mu == pytest.approx(promised)
+        assert exact <= promised * (1 + 1e-9)
+        attained = max(attained, exact / promised)
+    assert attained > 0.999
+
+
+def chain_law(mechanism, x, rows, labels):
+    """The exact law of the chain's last state on the grid."""
+    problem, t, sampler = mechanism.problem, mechanism.inverse_temperature, mechanism.sampler
+    losses = np.logaddexp(0, -labels * x[:, None] * rows).sum(axis=1)
+    kernel = proximal_kernel(x, t * (losses + problem.n * problem.ridge / 2 * x**2), sampler.step_size)
+    law = np.zeros(len(x))
+    law[len(x) // 2] = 1.0
+    return law @ np.linalg.matrix_power(kernel, sampler.steps)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("noise", ["gaussian", "l2_laplace"])
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_what_is_released_keeps_the_promise_after_few_steps(noise, relation, steps):
+    """The chain far from converged, its noise convolved, both directions of the hockey-stick divergence."""
+    problem = logistic(n=4, ridge=0.25)
+    t = 3.0
+    sampler = ProximalSampler(t * 4 * 0.25 * (1 - 1e-12), 1.0, 0.5, steps)
+    mechanism = PerturbedSample(problem, relation, t, sampler, noise, 1.5)
+    x, width = cells(-1.0, 1.0, 400)
+    rows, labels = np.array([1.0, 1.0, 0.5, 1.0]), np.array([1.0, -1.0, 1.0, 1.0])
+    other = (rows[:-1], labels[:-1]) if relation == "add_remove" else (rows, np.append(labels[:-1], -1.0))
+    scale = mechanism.noise_multiplier * mechanism.sensitivity
+    z = np.arange(-1 - 12 * scale, 1 + 12 * scale, max(width, scale / 20))
+    density = (norm.pdf if noise == "gaussian" else lambda v: np.exp(-np.abs(v)) / 2)((z[:, None] - x) / scale) / scale
+    p, q = (density @ chain_law(mechanism, x, *data) * (z[1] - z[0]) for data in ((rows, labels), other))
+    promised = Step(mechanism, asap_perturb.plan(problem, Budget(mu=1.0, relation=relation)).basis).guarantee
+    for one, two in ((p, q), (q, p)):
+        if noise == "l2_laplace":
+            assert np.max(np.log(one / two)) <= promised.pure
+        for epsilon in (0.0, 0.3, 1.0):
+            assert np.maximum(one - math.exp(epsilon) * two, 0).sum() <= promised.delta(epsilon) + 1e-6
+
+
+@pytest.mark.parametrize("sampler", ["rejection", "proximal"])
+def test_linear_losses_release_a_normal_law(sampler):
+    """N(-sum a_i / (n ridge), 1 / (t n ridge)); the noise adds less than a percent."""
+    problem, data, _ = asap_perturb.example("replace")
+    plan = asap_perturb.plan(problem, Budget(mu=1.0), sampler=sampler)
+    t = plan.mechanism.inverse_temperature
+    assert t == pytest.approx((1 - 0.05**2) * 1.0 / 4)
+    released = np.array(plan.mechanism.run_many(data, Run(Source(1)), 4000))
+    for axis, mean in enumerate((-6.0, 0.0)):
+        assert kstest(released[:, axis], norm(mean, 1 / math.sqrt(t)).cdf).pvalue > 1e-6
+
+
+def test_run_and_run_many_have_one_law():
+    plan = asap_perturb.plan(logistic(), Budget(mu=1.0), sampler="proximal")
+    data = Arrays(np.ones((5, 1)), np.ones(5))
+    many = np.ravel(plan.mechanism.run_many(data, Run(Source(2)), 1000))
+    single = [float(plan.run(data, random_state=seed).value[0]) for seed in range(60)]
+    assert kstest(many, single).pvalue > 1e-6
+
+
+def test_noise_is_hardly_visible_and_the_output_stays_in_the_domain():
+    for budget in (Budget(mu=0.2), Budget(epsilon=1.0)):
+        mechanism = asap_perturb.plan(logistic(1000, 0.01), budget, sampler="proximal").mechanism
+        deviation = 1 / math.sqrt(mechanism.inverse_temperature * 1000 * (0.25 + 0.01))
+        assert mechanism.noise_multiplier * mechanism.sensitivity <= 0.0101 * deviation
+        value = mechanism.run(Arrays(np.full((1000, 1), 9.0), np.ones(1000)), Run(Source(3)))
+        assert BALL.contains(value)
+
+
+def test_samplers_are_chosen_from_public_facts():
+    small = logistic(10_000, 0.01, L2Ball(5, 0.1))
+    large = logistic(10_000, 0.001, L2Ball(20, 5.0))
+    assert isinstance(asap_perturb.plan(small, Budget(mu=1.0)).mechanism.sampler, GibbsRejection)
+    assert isinstance(asap_perturb.plan(large, Budget(mu=1.0)).mechanism.sampler, ProximalSampler)
+    corners = replace(logistic(10, 0.5), loss=Hinge())
+    steps = asap_perturb.plan(corners, Budget(mu=1.0), sampler="proximal").mechanism.sampler.steps
+    assert 1 <= steps < 500
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e308, -0.0])
+@pytest.mark.parametrize("domain", [L2Ball(2, 2.0), Box((-1.0, 0.0), (1.0, 2.0))], ids=["ball", "box"])
+def test_hostile_records_are_repaired(value, domain):
+    data = Arrays(np.array([[value, 1.0], [1.0, value], [0.0, 1.0]]), np.array([value, 1.0, -1.0]))
+    problem = Minimize(n=3, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=2, domain=domain, ridge=0.1)
+    for sampler in ("rejection", "proximal"):
+        released = asap_perturb.plan(problem, Budget(mu=1.0), sampler=sampler).run(data, random_state=1).value
+        assert domain.contains(released)
+
+
+def test_refusals_come_before_the_data():
+    for problem, match in (
+        (replace(logistic(), domain=None), "bounded domain"),
+        (replace(logistic(), ridge=0.0), "ridge above zero"),
+        (logistic(domain=L1Ball(2, 1.0)), "balls and boxes"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            asap_perturb.plan(problem, Budget(mu=1.0))
+    with pytest.raises(ValueError, match="single records"):
+        asap_perturb.plan(logistic(), Budget(mu=1.0, unit="user"))
+    mechanism = asap_perturb.plan(logistic(), Budget(mu=1.0), sampler="proximal").mechanism
+    for changed in ({"strong_convexity": mechanism.sampler.strong_convexity * 1.01}, {"radius": 0.5}):
+        with pytest.raises(ValueError, match="certificate"):
+            replace(mechanism, sampler=replace(mechanism.sampler, **changed))
+
+
+def test_the_promise_says_idealised():
+    assert asap_perturb.plan(logistic(), Budget(mu=1.0)).basis.arithmetic == "idealised"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_audit_reaches_the_promise_and_finds_a_temperature_that_is_too_low(relation):
+    """Linear losses are tight: at mu = 1 the audit shows 80% of it; at twice the inverse temperature it is broken."""
+    problem, data, neighbour = asap_perturb.example(relation)
+    plan = asap_perturb.plan(problem, Budget(mu=1.0, relation=relation))
+    kept = audit_plan(plan, data, neighbour, runs=10_000, confidence=1 - 1e-6, random_state=1)
+    assert kept.verdict == "kept"
+    assert kept.lower >= 0.8 * kept.promised
+
+    @dataclass(frozen=True)
+    class Colder(PerturbedSample):
+        def run_many(self, data, run, count):
+            colder = replace(plan.mechanism, inverse_temperature=2 * plan.mechanism.inverse_temperature)
+            return colder.run_many(data, run, count)
+
+    faulty = Step(
+        Colder(**{field.name: getattr(plan.mechanism, field.name) for field in fields(plan.mechanism)}), plan.basis
+    )
+    assert audit_plan(faulty, data, neighbour, runs=10_000, confidence=1 - 1e-6, random_state=2).verdict == "broken"

@@ -1,0 +1,72 @@
+"""The posterior release: its ridge, its bound, its promise."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpfit.core import Minimize, Run
+from dpfit.data.records import Arrays
+from dpfit.geometry import L2Ball
+from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic
+from dpfit.noise import Source
+from dpfit.privacy import Budget, NotReachable
+from dpfit.solvers.gibbs.asap_perturb import asap_perturb
+from dpfit.solvers.gibbs.posterior_release import posterior_release
+
+RELATIONS = ("replace", "add_remove")
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_ridge_and_the_bound_in_closed_form(relation):
+    """Linear losses: n ridge = sqrt(2 d) L / (mu R), bound sqrt(2 d) L R / (mu n); 5% of mu go to noise, in squares."""
+    problem = Minimize(n=100, loss=LinearLoss(), bounds=Bounds(1.0), features=8, domain=L2Ball(8, 3.0))
+    plan = posterior_release.plan(problem, Budget(mu=0.5, relation=relation))
+    change, mu = (2.0 if relation == "replace" else 1.0), 0.5 * math.sqrt(1 - 0.05**2)
+    assert plan.mechanism.problem.ridge == pytest.approx(math.sqrt(16) * change / (mu * 3.0) / 100)
+    assert plan.risk.expected == pytest.approx(math.sqrt(16) * change * 3.0 / mu / 100)
+    assert plan.guarantee.mu == pytest.approx(0.5)
+    for factor in (0.7, 1.4):
+        other = replace(problem, ridge=plan.mechanism.problem.ridge * factor)
+        there = asap_perturb.plan(other, Budget(mu=0.5, relation=relation)).risk.expected + other.ridge * 9 / 2
+        assert there > plan.risk.expected * 1.02
+
+
+def test_a_larger_ridge_of_the_problem_stays():
+    problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 1.0), ridge=5.0)
+    plan = posterior_release.plan(problem, Budget(mu=0.5))
+    assert plan.mechanism.problem.ridge == 5.0
+    assert plan.risk.expected == pytest.approx(2 / (plan.mechanism.inverse_temperature * 100))
+
+
+@pytest.mark.parametrize(("loss", "n"), [(Logistic(), 2000), (Absolute(), 15)], ids=["smooth", "corners"])
+def test_the_excess_risk_is_below_the_bound(loss, n):
+    random = np.random.default_rng(3)
+    rows = random.normal(size=(n, 3))
+    rows /= np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
+    labels = np.sign(rows @ [0.6, -0.5, 0.2] + 0.3 * random.normal(size=n))
+    data, ball = Arrays(rows, labels), L2Ball(3, 1.0)
+    problem = Minimize(n=n, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=3, domain=ball)
+    plan = posterior_release.plan(problem, Budget(mu=1.0))
+    samples = np.array(plan.mechanism.run_many(data, Run(Source(4)), 200))
+
+    def value(points):
+        return data.gradients(loss, points, **problem.guards)[0] / n
+
+    theta, best = np.zeros(3), math.inf
+    for k in range(2000):
+        there, slope = data.gradient(loss, theta, **problem.guards)
+        best = min(best, there / n)
+        theta = ball.project(theta - 2 / math.sqrt(k + 1) * slope / n)
+    excess = value(samples) - best
+    assert excess.mean() + 6 * excess.std() / math.sqrt(200) <= plan.risk.expected
+    assert excess.mean() > 0
+
+
+def test_refusals():
+    problem = Minimize(n=10, loss=Logistic(), bounds=Bounds(1.0), features=1)
+    with pytest.raises(ValueError, match="bounded domain"):
+        posterior_release.plan(problem, Budget(mu=1.0))
+    with pytest.raises(NotReachable, match="asap_perturb"):
+        posterior_release.plan(replace(problem, domain=L2Ball(1, 1.0)), Budget(epsilon=1.0))
