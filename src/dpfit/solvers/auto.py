@@ -2,20 +2,24 @@
 
 Reference: none; a choice among private algorithms that depends on public facts costs nothing.
 
-Every solver that can keep the budget is planned and its risk predicted; the prediction is multiplied by a factor
-measured on synthetic problems (`CALIBRATION`), and the smallest wins. `explain()` shows them all.
+The risk of every solver that can keep the budget is predicted on stand-ins for the data (`dpfit.solvers.supposed`) and
+multiplied by a factor measured on synthetic problems (`dpfit.solvers.calibration`); the smallest wins, and only that
+solver is calibrated where this takes time. `explain()` shows them all. How good the choice is: docs/explanation/
+choosing.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dpfit.core import Cost, Minimize, Plan, Risk, Run
 from dpfit.core.mechanism import Session
 from dpfit.privacy import Basis, Budget, NotReachable
 from dpfit.privacy.event import Event
 from dpfit.privacy.record import Record
+from dpfit.solvers.calibration import FACTORS
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
@@ -53,7 +57,7 @@ class Chosen(Plan):
 
     @property
     def risk(self) -> Risk | None:
-        return Risk(self.considered[0].risk, "excess empirical risk (predicted)")
+        return Risk(self.considered[0].risk, "excess empirical risk")
 
     def bound(self, released: tuple[Any, ...]) -> Chosen:
         return Chosen(self.plan.bound(released), self.considered)
@@ -69,6 +73,15 @@ class Chosen(Plan):
         return "\n".join([self.plan.explain(), f"chosen     {self.considered[0].name}", *rows])
 
 
+class Prospect(NamedTuple):
+    """A solver before it is planned: what it is expected to reach and cost, and how to plan it."""
+
+    risk: float
+    name: str
+    cost: Cost
+    plan: Callable[[], Plan]
+
+
 @dataclass(frozen=True)
 class Auto:
     """Plans with the solver of the smallest predicted risk."""
@@ -80,43 +93,60 @@ class Auto:
 
         >>> from dpfit.losses import Bounds, Logistic
         >>> problem = Minimize(n=30_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=100)
-        >>> auto.plan(problem, Budget(epsilon=1.0, delta=1e-6)).considered[0].name
+        >>> auto.plan(problem, Budget(epsilon=0.5, delta=1e-6)).considered[0].name
+        'noisy_gd'
+        >>> auto.plan(problem, Budget(epsilon=4.0, delta=1e-6)).considered[0].name
         'objective_perturbation'
         """
-        plans: list[tuple[float, str, Plan]] = []
+        prospects: list[Prospect] = []
         refusals: list[str] = []
-        for name, make in self._makers(max_passes).items():
+        for name, foresee in PROSPECTS.items():
             try:
-                plan = make(problem, budget)
+                prospects.append(foresee(name, problem, budget, max_passes))
             except (NotReachable, ValueError) as error:
                 refusals.append(f"{name}: {error}")
+        ranked = sorted(prospects, key=lambda prospect: prospect[:2])
+        for rank, best in enumerate(ranked):
+            try:
+                plan = best.plan()
+            except (NotReachable, ValueError) as error:
+                refusals.append(f"{best.name}: {error}")
                 continue
-            plans.append((predicted(name, plan), name, plan))
-        if not plans:
-            raise ValueError("no solver can do this: " + "; ".join(refusals))
-        ranked = sorted(plans, key=lambda triple: triple[:2])
-        considered = tuple(Candidate(name, risk, plan.cost) for risk, name, plan in ranked)
-        return Chosen(ranked[0][2], considered)
-
-    @staticmethod
-    def _makers(max_passes: int) -> dict[str, Any]:
-        return {
-            "noisy_gd": lambda problem, budget: noisy_gd.plan(problem, budget, max_passes=max_passes),
-            "objective_perturbation": objective_perturbation.plan,
-            "output_perturbation": output_perturbation.plan,
-        }
+            considered = tuple(Candidate(other.name, other.risk, other.cost) for other in ranked[rank:])
+            return Chosen(plan, considered)
+        raise ValueError("no solver can do this: " + "; ".join(refusals))
 
 
-CALIBRATION = {"noisy_gd": (6.0, 1.0), "objective_perturbation": (1.0, 1.0), "output_perturbation": (1.0, 1.0)}
-"""Measured risk is about factor * predicted ** exponent."""
+def _descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
+    return _planned(name, noisy_gd.plan(problem, budget, max_passes=max_passes))
 
 
-def predicted(name: str, plan: Plan) -> float:
-    """The risk that is compared."""
-    factor, exponent = CALIBRATION[name]
+def _noisy_output(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
+    return _planned(name, output_perturbation.plan(problem, budget))
+
+
+def _noisy_objective(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
+    """Calibrating this one takes long: foreseen from a sketch, planned only if it is the best."""
+    sketch = objective_perturbation.sketch(problem, budget)
+    return Prospect(
+        FACTORS[name] * sketch.risk.expected,
+        name,
+        sketch.cost,
+        lambda: objective_perturbation.plan(problem, budget, ridge=sketch.ridge),
+    )
+
+
+def _planned(name: str, plan: Plan) -> Prospect:
+    """A solver whose plan takes no time to make."""
     if plan.risk is None:
         raise ValueError(f"{name} predicts no risk")
-    return float(factor * plan.risk.expected**exponent)
+    return Prospect(FACTORS[name] * plan.risk.expected, name, plan.cost, lambda: plan)
 
+
+PROSPECTS: dict[str, Callable[[str, Minimize, Budget, int], Prospect]] = {
+    "noisy_gd": _descent,
+    "objective_perturbation": _noisy_objective,
+    "output_perturbation": _noisy_output,
+}
 
 auto = Auto()

@@ -19,10 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Cost, Iterative, Minimize, Plan, Risk, Run, Step, require_records
+from dpfit.losses.glm import GLM
+from dpfit.losses.vector import VectorLoss
 from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
 from dpfit.privacy.check import count, one_of, positive, probability
 from dpfit.privacy.event import Event, Gaussian
+from dpfit.solvers.calibration import CLIP_BIAS
+from dpfit.solvers.supposed import margin_unit, suppositions
 
 Floats = NDArray[np.float64]
 
@@ -224,19 +228,45 @@ def practical_rule(
 
 
 def predicted_risk(mechanism: NoisyGD) -> Risk:
-    """Noise in d directions of equal curvature, averaged over the last iterates, and what the start leaves.
+    """The mean over `suppositions` of what the start leaves, what noise adds, and the bias by clipping.
 
-    After time S the worst curvature leaves max over h of (h / 2) exp(-2 h S) P**2 = P**2 / (4 e S) of a parameter of
-    norm P; here P is half a natural unit in every direction.
+    Over the time S = steps * step_size / (1 - momentum) a direction of curvature h forgets all but exp(-h S) of the
+    start. Noise that would sum up to deviation S s has variance (S s)**2 (1 - 2 a / 3) without curvature and
+    s**2 / (a h**2) with much of it, where a is the share of the iterates that are averaged; in between, `_variance`.
     """
     problem = mechanism.problem
-    unit, moved = natural_unit(problem), change(problem, mechanism.clip, mechanism.relation)
+    unit = natural_unit(problem)
+    # Where gradients have no bound of their own, they have that of clipping.
+    slope = unclipped(problem) if math.isfinite(unclipped(problem)) else mechanism.clip
     time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
-    curvature = unclipped(problem) / unit / problem.dimension + problem.ridge
-    noise = moved * mechanism.noise_multiplier / problem.n
-    variance = noise**2 * min(time**2 / 2, 1 / (mechanism.average * curvature**2))
-    left = problem.dimension * (unit / 2) ** 2 / (4 * math.e * time)
-    return Risk(problem.dimension * curvature * variance / 2 + left, "excess empirical risk (predicted)")
+    noise = change(problem, mechanism.clip, mechanism.relation) * mechanism.noise_multiplier / problem.n
+    risks = []
+    for supposed in suppositions(problem, slope, unit):
+        bent = time * (supposed.curvatures + problem.ridge)
+        left = supposed.squares * np.exp(-(2 - mechanism.average) * bent)
+        variance = (time * noise) ** 2 * _variance(bent, mechanism.average)
+        risks.append(supposed.excess(left + variance, problem.ridge) + supposed.size * _clip_bias(mechanism))
+    return Risk(float(np.mean(risks)), "excess empirical risk")
+
+
+def _variance(bent: Floats, averaged: float) -> Floats:
+    """The variance of an average of iterates over that of an end point without curvature; exact in both limits."""
+    return np.asarray(1 / (1 / (1 - 2 * averaged / 3) + 2 * bent + averaged * bent**2))
+
+
+def _clip_bias(mechanism: NoisyGD) -> float:
+    """Excess by clipping, for margins of deviation one.
+
+    A clipped margin loss has another minimizer; a clipped loss of residuals is one that cares less for outliers, with
+    the same minimizer where errors are symmetric.
+    """
+    problem, slope = mechanism.problem, unclipped(mechanism.problem)
+    if not math.isfinite(slope) or mechanism.clip >= slope:
+        return 0.0
+    loss, share = problem.loss, (1 - mechanism.clip / slope) / (1 - CLIP)
+    residual = isinstance(loss, VectorLoss) or (isinstance(loss, GLM) and not loss.binary_labels)
+    worth = slope * margin_unit(problem, natural_unit(problem)) / problem.bounds.row_norm
+    return CLIP_BIAS["residual" if residual else "margin"] * share * worth
 
 
 @dataclass(frozen=True)

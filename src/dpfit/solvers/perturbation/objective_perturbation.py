@@ -37,7 +37,7 @@ from dpfit.solvers.perturbation.output_perturbation import (
     require_data,
     require_smooth,
 )
-from dpfit.solvers.perturbation.ridge import best_ridge, bias
+from dpfit.solvers.perturbation.ridge import best_ridge, bias, mean_square, predicted_risk
 
 Floats = NDArray[np.float64]
 
@@ -115,14 +115,20 @@ class PerturbedMinimizer(Mechanism):
 
     @property
     def noise_excess(self) -> float:
-        """Predicted increase of the objective by noise."""
+        """Predicted increase of the objective by noise, for isotropic rows; what the ridge is chosen by."""
         law = "gaussian" if self.noise == "gaussian" else "l2_laplace"
         released = excess(self.problem, self.ridge, law, self.output_multiplier * 2 * self.distance)
         return released + _linear_excess(self.problem, self.ridge, self.noise, self.scale)
 
     @property
     def risk(self) -> Risk:
-        return Risk(self.noise_excess + bias(self.problem, self.ridge), "excess empirical risk (predicted)")
+        d, hiding = self.problem.dimension, self.output_multiplier * 2 * self.distance
+        return predicted_risk(
+            self.problem,
+            self.ridge,
+            output=mean_square(self.noise, hiding, d),
+            linear=mean_square(self.noise, self.scale / self.problem.n, d),
+        )
 
     def run(self, data: Any, run: Run) -> Floats:
         problem, d = self.problem, self.problem.dimension
@@ -183,6 +189,20 @@ class ObjectivePerturbationAlgorithm:
         >>> round(plan.guarantee.epsilon(1e-6), 3)
         1.0
         """
+        mechanism = _calibrated(problem, *self._best_choice(problem, budget, ridge)[1:])
+        theorem = "objective perturbation of generalized linear models [docs/explanation/perturbation.md]"
+        basis = Basis(theorem, budget.relation, budget.unit, minimizer_assumptions(problem, budget), "bounded")
+        return Step(mechanism, basis)
+
+    def sketch(self, problem: Minimize, budget: Budget) -> PerturbedMinimizer:
+        """About the mechanism of the plan, without the cost of calibrating its noise; it may miss the budget."""
+        _, ridge, noise, target = self._best_choice(problem, budget, None)
+        multiplier = _quick_multiplier(perturbation_event(problem, ridge, noise), target)
+        output = multiplier * _OUTPUT_MULTIPLE[noise]
+        return PerturbedMinimizer(problem, budget.relation, ridge, noise, multiplier, output)
+
+    def _best_choice(self, problem: Minimize, budget: Budget, ridge: float | None) -> _Choice:
+        """The law of noise, and the ridge where it is not given, with the smallest predicted risk."""
         require_smooth(self.name, problem, budget)
         if not isinstance(problem.loss, GLM):
             raise ValueError(
@@ -190,10 +210,7 @@ class ObjectivePerturbationAlgorithm:
                 "output_perturbation"
             )
         choices = [_choice(problem, target, law, ridge) for law, target in noises(budget)]
-        mechanism = _calibrated(problem, *min(choices, key=lambda choice: choice.risk)[1:])
-        theorem = "objective perturbation of generalized linear models [docs/explanation/perturbation.md]"
-        basis = Basis(theorem, budget.relation, budget.unit, minimizer_assumptions(problem, budget), "bounded")
-        return Step(mechanism, basis)
+        return min(choices, key=lambda choice: choice.risk)
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Records on the steep side of the hinge, one of which gets the other label or leaves.

@@ -36,7 +36,7 @@ from dpfit.solvers.perturbation.minimizer import (
     smoothest,
     steepest,
 )
-from dpfit.solvers.perturbation.ridge import best_ridge, bias
+from dpfit.solvers.perturbation.ridge import best_ridge, mean_square, predicted_risk
 
 Floats = NDArray[np.float64]
 
@@ -85,8 +85,10 @@ class NoisyMinimizer(Mechanism):
 
     @property
     def risk(self) -> Risk:
-        noise = excess(self.problem, self.ridge, self.noise, self.noise_multiplier * self.sensitivity)
-        return Risk(noise + bias(self.problem, self.ridge), "excess empirical risk (predicted)")
+        scale = self.noise_multiplier * self.sensitivity
+        return predicted_risk(
+            self.problem, self.ridge, output=mean_square(self.noise, scale, self.problem.dimension), linear=0.0
+        )
 
     def run(self, data: Any, run: Run) -> Floats:
         return self._noisy(self._minimizer(data), run)

@@ -161,7 +161,7 @@ class NoisyLeastSquares(_Noisy):
         damping = max(0.0, self.swing - problem.n * curvature)
         variance = (self.deviation / self.weight) ** 2 + self.deviation**2 * square / 2
         noise = d * variance / (2 * problem.n * (flatness + damping))
-        return Risk(noise + damping / problem.n * square / 2, "excess empirical risk (predicted)")
+        return Risk(noise + damping / problem.n * square / 2, "excess empirical risk")
 
     def run(self, data: Any, run: Run) -> Floats:
         records = require_data(data, self.problem, self.relation)

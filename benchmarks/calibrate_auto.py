@@ -1,0 +1,171 @@
+"""Regenerates the table by which `auto` compares solvers, src/dpfit/solvers/calibration.py.
+
+    python benchmarks/calibrate_auto.py                   measures and prints the table (about five minutes)
+    python benchmarks/calibrate_auto.py --write           and writes it
+    python benchmarks/calibrate_auto.py --problems 20     fewer problems
+    python benchmarks/calibrate_auto.py --json            machine-readable
+
+Two things are measured, on random problems that are not in auto_grid.json: the bias by clipping, at a budget so large
+that nothing else is left; and the factors on predicted risks for which the solver that is picked is, in geometric mean,
+least worse than the best one in hindsight (nearest to one, of those that cannot be told from the best).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from auto import SOLVERS, grid, measured
+from dpfit.privacy import Budget
+from dpfit.solvers import calibration
+from dpfit.solvers.auto import FACTORS, auto
+from dpfit.solvers.gradient.noisy_gd import natural_unit, noisy_gd, unclipped
+from dpfit.solvers.supposed import margin_unit
+from synthetic import Case
+
+TABLE = Path(calibration.__file__)
+RNG_SEED = 78
+RUNS = 10
+STEPS = [2.0 ** (k / 8) for k in range(-12, 13)]
+"""Factors that are tried."""
+SIZES = {"small": 0.5, "large": 2.5}
+CLIPPED = {"margin": ("logistic", "smoothed_hinge"), "residual": ("huber",)}
+
+TEMPLATE = '''"""What was measured on synthetic problems; written by benchmarks/calibrate_auto.py."""
+
+FACTORS = {factors}
+"""Predicted risks are multiplied by these before they are compared."""
+
+CLIP_BIAS = {bias}
+"""Excess risk by clipping gradients to 0.6 of their bound, over slope bound, unit and size of margins."""
+'''
+
+
+def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+
+def random_case(rng: np.random.Generator, rng_seed: int) -> Case:
+    """A problem drawn at random: sizes, budgets and spectra between and beyond those of the grid."""
+    design = str(rng.choice(["isotropic", "power_law", "positive", "one_hot"]))
+    power = {"power_law": round(rng.uniform(0.5, 2.0), 2), "one_hot": float(rng.integers(1, 6))}.get(design, 0.0)
+    return Case(
+        loss=str(rng.choice(["logistic", "huber", "smoothed_hinge"])),
+        n=round(log_uniform(rng, 300, 12_000)),
+        d=round(log_uniform(rng, 2, 100)),
+        design=design,
+        power=power,
+        size=str(rng.choice(["small", "large"])),
+        epsilon=round(log_uniform(rng, 0.05, 20), 3),
+        delta=1e-6 if rng.random() < 0.75 else 0.0,
+        relation=str(rng.choice(["replace", "add_remove"])),
+        rng_seed=rng_seed,
+    )
+
+
+def random_cases(number: int) -> list[Case]:
+    rng = np.random.default_rng(RNG_SEED)
+    cases = [random_case(rng, RNG_SEED * 10_000 + k) for k in range(number)]
+    if {case.rng_seed for case in cases} & {case.rng_seed for case in grid()}:
+        raise RuntimeError("a problem of the grid must not be calibrated on")
+    return cases
+
+
+def clip_bias(losses: tuple[str, ...]) -> float:
+    """The bias by the default clipping, median over losses, designs, sizes and dimensions."""
+    ratios = []
+    blank = Case("logistic", 3000, 2, "isotropic", 0.0, "small", 1.0, 1e-6, "replace", RNG_SEED * 10_000 - 1)
+    for loss, design, size, d in itertools.product(losses, (("isotropic", 0.0), ("one_hot", 2.0)), SIZES, (3, 6, 12)):
+        case = replace(blank, loss=loss, design=design[0], power=design[1], size=size, d=d)
+        problem = case.problem
+        excess = float(case.excess(noisy_gd.plan(problem, Budget(mu=1e4), max_passes=1000), 1).mean())
+        unit = margin_unit(problem, natural_unit(problem)) / problem.bounds.row_norm
+        ratios.append(excess / (unclipped(problem) * unit * SIZES[size]))
+    return float(np.median(ratios))
+
+
+Logs = NDArray[np.float64]
+
+
+def logarithms(cases: list[Case]) -> tuple[Logs, Logs]:
+    """Predicted (without factors) and measured risks of each solver; what cannot keep the budget is infinite."""
+    predicted = np.full((len(cases), len(SOLVERS)), np.inf)
+    reached = np.full_like(predicted, np.inf)
+    for k, case in enumerate(cases):
+        foreseen = {c.name: c.risk / FACTORS[c.name] for c in auto.plan(case.problem, case.budget).considered}
+        for name, risk in measured(case, RUNS).items():
+            predicted[k, list(SOLVERS).index(name)] = math.log(foreseen[name])
+            reached[k, list(SOLVERS).index(name)] = math.log(risk)
+        # The records of one problem at a time are enough to hold.
+        case.__dict__.pop("records", None)
+    return predicted, reached
+
+
+def regrets(factors: tuple[float, ...], predicted: Logs, reached: Logs) -> Logs:
+    """Logarithms of how much worse than the best each picked solver is."""
+    picked = np.argmin(predicted + np.log(factors), axis=1)
+    return np.asarray(reached[np.arange(len(reached)), picked] - reached.min(axis=1))
+
+
+def best_factors(predicted: Logs, reached: Logs) -> dict[str, float]:
+    """The factors nearest to one, that of the perturbed objective being one, whose mean regret may be the least.
+
+    The least mean regret is known up to a standard error only; what is within it of the least is not told apart.
+    """
+    order = list(SOLVERS)
+    tries = [
+        tuple({"noisy_gd": one, "output_perturbation": other}.get(name, 1.0) for name in order)
+        for one, other in itertools.product(STEPS, STEPS)
+    ]
+    found = {factors: regrets(factors, predicted, reached) for factors in tries}
+    least = min(found.values(), key=lambda regret: float(regret.mean()))
+    allowed = least.mean() + least.std() / math.sqrt(len(least))
+    close = [factors for factors, regret in found.items() if regret.mean() <= allowed]
+    nearest = min(close, key=lambda factors: float(np.abs(np.log(factors)).sum()))
+    return {name: round(factor, 2) for name, factor in zip(order, nearest, strict=True)}
+
+
+def calibrated(problems: int) -> dict[str, Any]:
+    """The table and how well it does on the problems that it was made from.
+
+    The bias enters the predictions, so it is put in place before the factors are sought.
+    """
+    bias = {kind: float(f"{clip_bias(losses):.2g}") for kind, losses in CLIPPED.items()}
+    calibration.CLIP_BIAS.update(bias)
+    predicted, reached = logarithms(random_cases(problems))
+    factors = best_factors(predicted, reached)
+    regret = np.exp(regrets(tuple(factors.values()), predicted, reached))
+    return {
+        "factors": factors, "clip_bias": bias, "problems": problems,
+        "within_1.1": float(np.mean(regret <= 1.1)), "within_2": float(np.mean(regret <= 2)),
+        "geometric_mean_ratio": float(np.exp(np.log(regret).mean())),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--problems", type=int, default=130)
+    arguments = parser.parse_args()
+    result = calibrated(arguments.problems)
+    table = TEMPLATE.format(factors=json.dumps(result["factors"]), bias=json.dumps(result["clip_bias"]))
+    if arguments.write:
+        TABLE.write_text(table)
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+        return
+    print(table)
+    print({name: value for name, value in result.items() if name not in ("factors", "clip_bias")})
+
+
+if __name__ == "__main__":
+    main()

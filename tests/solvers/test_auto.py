@@ -1,0 +1,220 @@
+"""The choice of a solver: predictions against exact laws, the ranking, and what is planned."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dpfit.core import Minimize
+from dpfit.core.mechanism import Run
+from dpfit.data.records import Arrays
+from dpfit.geometry import L2Ball
+from dpfit.losses import Bounds, Hinge, Huber, HuberDistance, Logistic, SmoothedHinge, Softmax, Squared
+from dpfit.noise import Source
+from dpfit.privacy import Budget, NotReachable
+from dpfit.solvers import auto as module
+from dpfit.solvers.auto import auto
+from dpfit.solvers.gradient import noisy_gd as descent
+from dpfit.solvers.gradient.noisy_gd import NoisyGD, noisy_gd
+from dpfit.solvers.perturbation import ridge
+from dpfit.solvers.perturbation.objective_perturbation import ObjectivePerturbationAlgorithm, objective_perturbation
+from dpfit.solvers.perturbation.output_perturbation import output_perturbation
+from dpfit.solvers.supposed import Supposed, suppositions
+
+SOLVERS = {
+    "noisy_gd": noisy_gd,
+    "objective_perturbation": objective_perturbation,
+    "output_perturbation": output_perturbation,
+}
+LENGTHS = np.array([1.0, 0.5, 0.25])
+"""Of rows along the axes: the objective is a quadratic of known curvature."""
+CURVATURES, RIDGE = LENGTHS**2 / 3, 0.002
+LEAST = np.array([0.3, -0.5, 0.8])
+"""The minimizer."""
+
+
+def logistic(n=10_000, d=20, **more):
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, **more)
+
+
+@pytest.fixture
+def quadratic(monkeypatch):
+    """A problem, its data, and the truth in place of what is supposed."""
+    rows = np.tile(np.diag(LENGTHS), (100, 1))
+    truth = Supposed(CURVATURES, LEAST**2, 1.0)
+    for place in (ridge, descent):
+        monkeypatch.setattr(place, "suppositions", lambda *_: (truth,))
+    problem = Minimize(n=300, loss=Huber(50.0), bounds=Bounds(1.0, -1.0, 1.0), features=3, ridge=RIDGE)
+    return problem, Arrays(rows, rows @ (LEAST * (1 + RIDGE / CURVATURES)))
+
+
+def excess(thetas):
+    """The mean objective above its minimum."""
+    return ((CURVATURES + RIDGE) * (np.asarray(thetas) - LEAST) ** 2).sum(axis=1) / 2
+
+
+@pytest.mark.parametrize("budget", [Budget(epsilon=9.0, delta=1e-6), Budget(epsilon=30.0)], ids=["normal", "gamma"])
+def test_the_risk_of_a_perturbed_objective_is_exact_on_a_quadratic(quadratic, budget):
+    problem, data = quadratic
+    mechanism, run = objective_perturbation.plan(problem, budget, ridge=0.2).mechanism, Run(Source(1))
+    reached = excess([mechanism.run(data, run) for _ in range(2000)])
+    assert reached.mean() == pytest.approx(mechanism.risk.expected, rel=0.09)
+
+
+@pytest.mark.parametrize("budget", [Budget(mu=3.0), Budget(epsilon=30.0)], ids=["normal", "gamma"])
+def test_the_risk_of_a_noisy_minimizer_is_exact_on_a_quadratic(quadratic, budget):
+    problem, data = quadratic
+    mechanism = output_perturbation.plan(problem, budget, ridge=0.2).mechanism
+    reached = excess(mechanism.run_many(data, Run(Source(2)), 4000))
+    assert reached.mean() == pytest.approx(mechanism.risk.expected, rel=0.09)
+
+
+@pytest.mark.parametrize("bent", [0.01, 200.0], ids=["flat", "curved"])
+def test_the_noise_of_a_descent_is_exact_with_little_and_much_curvature(bent):
+    """Against the variance of the linear recursion that the descent is on a quadratic of curvature one."""
+    problem = Minimize(n=1, loss=Huber(1.0), bounds=Bounds(1.0, -1.0, 1.0), features=1)
+    mechanism = NoisyGD(problem, "add_remove", 1.0, 4000, bent / 4000, 1.0)
+    kept = 1 - mechanism.step_size
+    influence = np.zeros(mechanism.steps)
+    carried = 0.0
+    for k in range(mechanism.steps - 1, -1, -1):
+        carried = kept * carried + mechanism.shares[k]
+        influence[k] = mechanism.step_size * carried
+    variance = float(influence**2 @ mechanism.multipliers**2)
+    assert bent**2 * descent._variance(np.array(bent), mechanism.average) == pytest.approx(variance, rel=0.03)
+
+
+def test_what_a_descent_leaves_of_the_start(quadratic):
+    problem, data = quadratic
+    mechanism = NoisyGD(problem, "replace", 1e-9, 500, 10.0 / 500, descent.unclipped(problem))
+    left = excess(mechanism.run_many(data, Run(Source(4)), 1)).mean()
+    assert left == pytest.approx(descent.predicted_risk(mechanism).expected, rel=0.05)
+
+
+def test_clipping_is_predicted_to_cost_margin_losses_only_where_it_clips():
+    def risk(loss, clip):
+        problem = Minimize(n=10**9, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=5)
+        plan = noisy_gd.plan(problem, Budget(mu=1e3), clip=clip * descent.unclipped(problem))
+        return plan.risk.expected
+
+    assert risk(Logistic(), 0.6) > 100 * risk(Logistic(), 1.0)
+    assert risk(Logistic(), 0.8) == pytest.approx(risk(Logistic(), 0.6) / 2, rel=0.05)
+    assert risk(Huber(0.2), 0.6) < 0.01 * risk(Logistic(), 0.6)
+
+
+def test_stand_ins_have_the_margins_they_claim():
+    problem = Minimize(n=100, loss=Huber(0.2), bounds=Bounds(2.0, -1.0, 1.0), features=7)
+    for supposed in suppositions(problem, slope=0.4, unit=0.1):
+        # Half of the largest curvature, 0.4 / 0.1, is spread; rows of norm 2 turn the parameter into margins.
+        shares = supposed.curvatures / supposed.curvatures.sum()
+        assert supposed.curvatures.sum() == pytest.approx(2.0)
+        assert 4 * shares @ supposed.squares == pytest.approx((supposed.size * 0.2) ** 2)
+
+
+def test_stand_ins_stay_inside_the_domain():
+    problem = logistic(d=6, domain=L2Ball(6, 0.01))
+    assert max(s.squares.sum() for s in suppositions(problem, 1.0, 4.0)) <= 0.01**2 * (1 + 1e-12)
+
+
+BUDGETS = [Budget(epsilon=0.1, delta=1e-6), Budget(epsilon=3.0, relation="add_remove"), Budget(mu=1.0), Budget(rho=0.1)]
+LOSSES = [Logistic(), Huber(0.2), SmoothedHinge(0.5)]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=lambda b: b.kind)
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
+def test_the_plan_is_that_of_the_solver_with_the_smallest_risk(loss, budget):
+    problem = Minimize(n=3000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=8)
+    chosen = auto.plan(problem, budget)
+    assert chosen.plan == SOLVERS[chosen.considered[0].name].plan(problem, budget)
+    risks = [candidate.risk for candidate in chosen.considered]
+    assert risks == sorted(risks)
+    assert chosen.guarantee.meets(budget)
+    expected = set(SOLVERS) - ({"noisy_gd"} if budget.kind == "pure" else set())
+    assert {candidate.name for candidate in chosen.considered} == expected
+    for candidate in chosen.considered:
+        assert f"considered {candidate.name}: predicted risk {candidate.risk:.3g}" in chosen.explain()
+
+
+@pytest.mark.parametrize(("n", "epsilon"), list(itertools.product([500, 20_000], [0.1, 5.0])))
+def test_a_sketch_is_close_to_the_plan(n, epsilon):
+    budget = Budget(epsilon=epsilon, delta=1e-6)
+    sketch = objective_perturbation.sketch(logistic(n=n), budget)
+    planned = objective_perturbation.plan(logistic(n=n), budget).mechanism
+    assert (sketch.ridge, sketch.noise) == (planned.ridge, planned.noise)
+    assert sketch.risk.expected == pytest.approx(planned.risk.expected, rel=0.15)
+
+
+def test_losers_are_not_calibrated(monkeypatch):
+    problem, budget = logistic(n=30_000, d=100), Budget(epsilon=0.1, delta=1e-6)
+    monkeypatch.setattr(module, "FACTORS", {**module.FACTORS, "noisy_gd": 1e-9})
+
+    def refuse(*_, **__):
+        raise AssertionError("a solver that lost was planned")
+
+    monkeypatch.setattr(ObjectivePerturbationAlgorithm, "plan", refuse)
+    assert auto.plan(problem, budget).considered[0].name == "noisy_gd"
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_the_factors_decide(monkeypatch, name):
+    monkeypatch.setattr(module, "FACTORS", {**module.FACTORS, name: 1e-9})
+    assert auto.plan(logistic(), Budget(epsilon=1.0, delta=1e-6)).considered[0].name == name
+
+
+def test_the_next_best_is_planned_if_the_best_cannot_be(monkeypatch):
+    monkeypatch.setattr(module, "FACTORS", {**module.FACTORS, "objective_perturbation": 1e-9})
+    before = auto.plan(logistic(), Budget(epsilon=1.0, delta=1e-6))
+
+    def unreachable(*_, **__):
+        raise NotReachable("no noise meets this budget")
+
+    monkeypatch.setattr(ObjectivePerturbationAlgorithm, "plan", unreachable)
+    after = auto.plan(logistic(), Budget(epsilon=1.0, delta=1e-6))
+    assert after.considered == before.considered[1:]
+
+
+def test_losses_with_corners_are_left_to_descent():
+    problem = Minimize(n=1000, loss=Hinge(), bounds=Bounds(1.0), features=5)
+    assert [c.name for c in auto.plan(problem, Budget(epsilon=1.0, delta=1e-6)).considered] == ["noisy_gd"]
+    with pytest.raises(ValueError, match=r"no solver can do this: noisy_gd: .*; objective_perturbation: .*corners"):
+        auto.plan(problem, Budget(epsilon=1.0))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Minimize(n=1000, loss=Softmax(3), bounds=Bounds(1.0), features=4),
+        Minimize(n=1000, loss=HuberDistance(0.1), bounds=Bounds(1.0), features=3, domain=L2Ball(3, 1.0)),
+        Minimize(n=1000, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=3, domain=L2Ball(3, 2.0)),
+        logistic(n=1, d=1),
+        logistic(n=10**8, d=1, ridge=0.3),
+    ],
+    ids=["softmax", "distance", "squared", "tiny", "ridge"],
+)
+@pytest.mark.parametrize("mu", [1e-4, 1.0, 1e4])
+def test_predictions_are_finite_for_every_loss_and_budget(problem, mu):
+    for candidate in auto.plan(problem, Budget(mu=mu)).considered:
+        assert 0 < candidate.risk < np.inf
+
+
+def test_max_passes_is_kept():
+    chosen = auto.plan(Minimize(n=99, loss=Hinge(), bounds=Bounds(1.0), features=2), Budget(mu=1.0), max_passes=7)
+    assert chosen.cost.passes == 7
+
+
+def test_the_better_solver_is_picked_where_the_difference_is_clear():
+    """Many columns and a middling budget; few columns and a large one."""
+    rng = np.random.default_rng(5)
+    for n, d, epsilon in ((3000, 60, 2.0), (2000, 5, 8.0)):
+        rows = rng.standard_normal((n, d))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        labels = np.where(rng.random(n) < 1 / (1 + np.exp(-4 * np.sqrt(d) * rows[:, 0])), 1.0, -1.0)
+        data, problem, budget = Arrays(rows, labels), logistic(n=n, d=d), Budget(epsilon=epsilon, delta=1e-6)
+        losses = {}
+        for name, solver in SOLVERS.items():
+            mechanism, run = solver.plan(problem, budget).mechanism, Run(Source(6))
+            thetas = np.array([mechanism.run(data, run) for _ in range(8)])
+            losses[name] = np.log1p(np.exp(-labels * (thetas @ rows.T))).mean(axis=1)
+        picked = auto.plan(problem, budget).considered[0].name
+        others = [reached.mean() - 5 * reached.std() / np.sqrt(8) for name, reached in losses.items() if name != picked]
+        assert losses[picked].mean() < min(others)
