@@ -51,6 +51,15 @@ def test_regressors_predict_in_the_units_of_the_target(dpfit, table, stay, tmp_p
     assert np.mean(np.abs(np.array(found["predictions"]) - truth)) < 0.75
 
 
+def test_public_records_help_and_are_not_promised_anything(dpfit, table, ill, tmp_path):
+    model = tmp_path / "model.json"
+    asked = ("--model", "logistic", "--epsilon", 0.2, "--delta", "1e-6", "--public", table, "--out", model, "--json")
+    found = json.loads(dpfit("fit", table, "--schema", ill, *asked).stdout)
+    assert any("not protected" in each["text"] for each in found["guarantee"]["basis"]["assumptions"])
+    truth = np.array([row["ill"] for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())])
+    assert np.mean(np.array(predictions(dpfit, model, table)["predictions"]) == truth) > 0.9
+
+
 def test_predictions_are_a_csv_in_the_order_of_the_table(dpfit, table, ill, tmp_path):
     model, out = tmp_path / "model.json", tmp_path / "predictions.csv"
     dpfit("fit", table, "--schema", ill, "--model", "svc", "--epsilon", 2, "--out", model)
@@ -184,7 +193,8 @@ def test_a_delta_that_allows_to_publish_a_record_is_warned_about(dpfit, table, i
         (("--model", "linear"), "use --model logistic"),
         (("--unit", "user"), "--unit user needs --user-column"),
         (("--max-rows", "3"), "go with --unit user"),
-        (("--public", "other.csv"), "leave --public out"),
+        (("--public", "other.csv"), "needs --delta"),
+        (("--public", "other.csv", "--delta", "1e-6"), "other.csv"),
         (("--neighbours", "add_remove"), "give --n-public N"),
         (("--quantile", "0.5"), "for --model quantile"),
         (("--ledger", "budgets.ledger"), "--dataset NAME"),

@@ -251,3 +251,21 @@ def test_no_records_are_no_error_when_their_number_is_private(kind):
     more = {"y_bounds": (0, 1)} if kind is LinearRegression else {}
     model = kind(1.0, 1e-6, bounds=(-1, 1), neighbours="add_remove", n_public=100, **more)
     assert np.isfinite(model.fit(np.zeros((0, 3)), np.zeros(0)).coef_).all()
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
+def test_public_records_are_a_start(kind, line):
+    X, labels, values = line
+    y = labels if kind is LogisticRegression else values
+    more = {"y_bounds": (0, 10)} if kind is LinearRegression else {}
+    model = kind(0.1, 1e-6, bounds=(-1, 1), public=(X[:400], y[:400]), **more).fit(X, y)
+    assert model.guarantee_.meets(Budget(epsilon=0.1, delta=1e-6))
+    assert any("not protected" in a.text for a in model.guarantee_.basis.assumptions)
+    if kind is LogisticRegression:
+        assert (model.predict(X) == y).mean() > 0.9
+    else:
+        assert np.abs(model.predict(X) - y).mean() < 0.2
+    with pytest.raises(ValueError, match="delta > 0"):
+        kind(0.1, bounds=(-1, 1), public=(X[:400], y[:400]), **more).fit(X, y)
+    with pytest.raises(ValueError, match="pair"):
+        kind(0.1, 1e-6, bounds=(-1, 1), public=3, **more).fit(X, y)

@@ -47,8 +47,8 @@ def fit(
     """Fit a model to a private table; the ledger, if there is one, is charged before a record is used."""
     from dpfit.cli.task import Task, open_ledger, read_schema
 
-    if public is not None:
-        raise ValueError("fits that learn from public records as well are not here yet; leave --public out")
+    if public is not None and not delta:
+        raise ValueError("a fit that starts from public records needs --delta, far below 1 / rows; or drop --public")
     check_users(unit, user_column, max_rows, neighbours)
     check_new(out, report)
     task = Task(
@@ -66,7 +66,7 @@ def fit(
         dataset,
     )
     with progress(f"fitting a {task.title}", total=None):
-        fitted = fit_table(task, table, user_column)
+        fitted = fit_table(task, table, user_column, public)
     if out is not None:
         from dpfit.cli.stored import store
 
@@ -166,7 +166,7 @@ class Fitted:
         return report(about, ledger=self.task.ledger, dataset=self.task.dataset)
 
 
-def fit_table(task: Task, path: Path, user_column: str | None = None) -> Fitted:
+def fit_table(task: Task, path: Path, user_column: str | None = None, public: Path | None = None) -> Fitted:
     """Read a table through the schema and fit; nothing said about the result depends on a cell."""
     import numpy as np
 
@@ -176,9 +176,14 @@ def fit_table(task: Task, path: Path, user_column: str | None = None) -> Fitted:
     from dpfit.data.table import Table
 
     source = Table(read_table(path))
-    matrix, labels = task.schema.matrix(source), task.schema.labels(source)
-    if isinstance(task.target, Category):
-        labels = np.asarray(task.target.categories)[labels.astype(np.int64)]
+
+    def records(rows: Table) -> tuple[Any, Any]:
+        labels = task.schema.labels(rows)
+        if isinstance(task.target, Category):
+            labels = np.asarray(task.target.categories)[labels.astype(np.int64)]
+        return task.schema.matrix(rows), labels
+
+    matrix, labels = records(source)
     users = {}
     if user_column is not None:
         ids = source.texts(user_column)
@@ -189,7 +194,10 @@ def fit_table(task: Task, path: Path, user_column: str | None = None) -> Fitted:
     number = source.rows if task.n_public is None else task.n_public
     if number < 1:
         raise ValueError(f"{path.name} has no rows; a model needs some")
-    chosen = task.paid_by_ledger(number)
+    chosen = task if public is not None else task.paid_by_ledger(number)
+    estimator = chosen.estimator()
+    if public is not None:
+        estimator.set_params(public=records(Table(read_table(public))))
     with quiet():
-        model = chosen.estimator().fit(matrix, labels, **users)
+        model = estimator.fit(matrix, labels, **users)
     return Fitted(chosen, model, chosen.warnings(number))

@@ -123,6 +123,7 @@ class PrivateModel(PrivateEstimator):
         ridge: float,
         solver: str,
         max_passes: int | None,
+        public: Any,
         ledger: Any,
         dataset: str | None,
         random_state: int | None,
@@ -138,6 +139,7 @@ class PrivateModel(PrivateEstimator):
         self.ridge = ridge
         self.solver = solver
         self.max_passes = max_passes
+        self.public = public
         self.ledger = ledger
         self.dataset = dataset
         self.random_state = random_state
@@ -230,6 +232,14 @@ class PrivateModel(PrivateEstimator):
             features=features,
             ridge=float(self.ridge),
         )
+        if self.public is not None:
+            if budget.kind == "pure":
+                raise ValueError(
+                    "a fit that starts from public records needs delta > 0 (far below 1 / n), or no public"
+                )
+            # With few public records their curvature is a guess, and a plain descent from their fit is safer.
+            best = "pda_dpmd" if len(self._public_pair()[1]) > 2 * features else "warm_start_gd"
+            return entry(best if self.solver == "auto" else self.solver).load().plan(problem, budget)
         options = {} if self.max_passes is None else {"max_passes": int(self.max_passes)}
         if self.solver == "auto":
             return auto.plan(problem, budget, **options)
@@ -237,7 +247,7 @@ class PrivateModel(PrivateEstimator):
 
     def _release(self, rows: Any, labels: Any, users: Any = None) -> tuple[Release, Scaling, Floats]:
         """Plan, charge, run; returns the release, the scaling that was used and the weights."""
-        data = Arrays(rows, labels, users)
+        data = Arrays(rows, labels, users, self._public_records())
         n = self._public_n(data.n)
         plan, scaling = self._plan(n, data.width, self._public_scaling(data.width), data, by_user=users is not None)
         release = self._run(plan, data)
@@ -247,6 +257,27 @@ class PrivateModel(PrivateEstimator):
                 scaling = _bound_scaling(plan.stages[1].bound((value[0],)))
             value = value[-1]
         return release, scaling, np.asarray(value, dtype=np.float64)
+
+    def _public_records(self) -> Arrays | None:
+        """The records that need no protection, read as the private ones are."""
+        if self.public is None:
+            return None
+        rows, labels = self._public_pair()
+        rows = validate_data(
+            self, rows, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
+        )
+        return Arrays(rows, self._public_labels(labels))
+
+    def _public_pair(self) -> tuple[Any, Any]:
+        try:
+            rows, labels = self.public
+            len(labels)
+        except (TypeError, ValueError):
+            raise ValueError("public must be a pair (X0, y0) of public records and their labels") from None
+        return rows, labels
+
+    def _public_labels(self, labels: Any) -> Floats:
+        return np.asarray(labels, dtype=np.float64)
 
     @staticmethod
     def _needs_private_bounds(plan: Chain) -> bool:

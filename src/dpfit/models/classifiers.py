@@ -37,6 +37,7 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         ridge: float = 0.0,
         solver: str = "auto",
         max_passes: int | None = None,
+        public: Any = None,
         ledger: Any = None,
         dataset: str | None = None,
         random_state: int | None = None,
@@ -44,8 +45,8 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         super().__init__(
             epsilon=epsilon, delta=delta, neighbours=neighbours, n_public=n_public,
             max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
-            fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes, ledger=ledger,
-            dataset=dataset, random_state=random_state,
+            fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes, public=public,
+            ledger=ledger, dataset=dataset, random_state=random_state,
         )  # fmt: skip
         self.classes = classes
 
@@ -69,6 +70,10 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         self.coef_, self.intercept_ = scaling.unscaled(self.weights_)
         self._keep(release, scaling)
         return self
+
+    def _public_labels(self, labels: Any) -> Floats:
+        codes = _codes(self.classes_, labels)
+        return codes if self._n_classes() > 2 else np.where(codes > 0, 1.0, -1.0)
 
     def _n_classes(self) -> int:
         """How many classes there are: those of the fit, or the declared ones."""
@@ -111,6 +116,9 @@ class LogisticRegression(PrivateClassifier):
         with a tenth of the budget. "from_data": ranges are read off the records, which leaks.
     classes
         The classes, if neither the dtype of ``y`` gives them nor they are 0 and 1. "from_data" leaks.
+    public
+        ``(X0, y0)``: records that need no protection, such as open data of the same kind. The fit starts from them; the
+        guarantee is for the private records only. Needs ``delta > 0``.
     fit_intercept, ridge, solver, max_passes
         The objective is the mean loss plus ``ridge / 2`` times the squared norm of the scaled weights.
     ledger, dataset

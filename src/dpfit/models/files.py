@@ -29,7 +29,7 @@ KINDS: dict[str, type[Any]] = {
         location.GeometricMedian,
     )
 }
-_NOT_SAVED = ("ledger", "random_state")
+_NOT_SAVED = ("ledger", "public", "random_state")
 _ARRAYS = ("weights_", "coef_", "intercept_", "classes_", "feature_names_in_", "location_")
 
 

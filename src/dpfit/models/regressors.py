@@ -39,6 +39,7 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
         ridge: float = 0.0,
         solver: str = "auto",
         max_passes: int | None = None,
+        public: Any = None,
         ledger: Any = None,
         dataset: str | None = None,
         random_state: int | None = None,
@@ -46,8 +47,8 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
         super().__init__(
             epsilon=epsilon, delta=delta, neighbours=neighbours, n_public=n_public,
             max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
-            fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes, ledger=ledger,
-            dataset=dataset, random_state=random_state,
+            fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes, public=public,
+            ledger=ledger, dataset=dataset, random_state=random_state,
         )  # fmt: skip
         self.y_bounds = y_bounds
 
@@ -120,6 +121,7 @@ class Ridge(LinearRegression):
         fit_intercept: bool = True,
         solver: str = "auto",
         max_passes: int | None = None,
+        public: Any = None,
         ledger: Any = None,
         dataset: str | None = None,
         random_state: int | None = None,
@@ -128,7 +130,7 @@ class Ridge(LinearRegression):
             epsilon, delta, neighbours=neighbours, n_public=n_public,
             max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
             y_bounds=y_bounds, fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes,
-            ledger=ledger, dataset=dataset, random_state=random_state,
+            public=public, ledger=ledger, dataset=dataset, random_state=random_state,
         )  # fmt: skip
 
 
@@ -159,6 +161,7 @@ class HuberRegressor(PrivateRegressor):
         ridge: float = 0.0,
         solver: str = "auto",
         max_passes: int | None = None,
+        public: Any = None,
         ledger: Any = None,
         dataset: str | None = None,
         random_state: int | None = None,
@@ -167,7 +170,7 @@ class HuberRegressor(PrivateRegressor):
             epsilon, delta, neighbours=neighbours, n_public=n_public,
             max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
             y_bounds=y_bounds, fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes,
-            ledger=ledger, dataset=dataset, random_state=random_state,
+            public=public, ledger=ledger, dataset=dataset, random_state=random_state,
         )  # fmt: skip
         self.width = width
 
@@ -201,6 +204,7 @@ class QuantileRegressor(PrivateRegressor):
         ridge: float = 0.0,
         solver: str = "auto",
         max_passes: int | None = None,
+        public: Any = None,
         ledger: Any = None,
         dataset: str | None = None,
         random_state: int | None = None,
@@ -209,7 +213,7 @@ class QuantileRegressor(PrivateRegressor):
             epsilon, delta, neighbours=neighbours, n_public=n_public,
             max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
             y_bounds=y_bounds, fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes,
-            ledger=ledger, dataset=dataset, random_state=random_state,
+            public=public, ledger=ledger, dataset=dataset, random_state=random_state,
         )  # fmt: skip
         self.quantile = quantile
 

@@ -1,0 +1,1 @@
+"""Descent on private records with the help of public ones, which need no protection."""

@@ -1,0 +1,187 @@
+"""What public records tell about the private ones: a start, its error, curvature, and how large gradients are.
+
+All of it is computed from public records and free of charge. None of it is trusted for privacy; if the private records
+are different, accuracy suffers and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.core import Minimize
+from dpfit.data.records import Data
+from dpfit.solvers.public_data.public_loss import PublicLoss, public_loss
+
+Floats = NDArray[np.float64]
+
+_FIRST_RIDGE = 1e-3
+_RIDGES = np.geomspace(1e-7, 1.0, 15)
+"""Ridges of the public fit, as shares of the largest curvature: the first one, and those that it is chosen from."""
+_NOISE_FLOOR = 1e-10
+"""Eigenvalues below this share of the largest one are rounding errors."""
+_FLAT = 1e-6
+"""The least curvature that is expected, as a share of the most that the bounds allow in all directions."""
+_LARGEST_LEVERAGE = 1 - 1e-6
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A public fit, seen along the eigenvectors of its Hessian.
+
+    Attributes
+    ----------
+    psi, point
+        The public loss with the ridge that errs least on left-out records, and its minimizer.
+    values, vectors
+        Eigenvalues and eigenvectors (columns) of the Hessian of the mean public loss there, without ridges.
+    curvatures
+        The curvature of the mean private loss to expect along each eigenvector.
+    variances
+        How far the point is from where private records would put it: expected squares along each eigenvector.
+    norms
+        Norms of the gradients of records at fits that leave them out, which are as large as those of fresh records.
+    slopes, bends
+        First (at fits that leave the record out) and second derivatives of the loss of each record in the margin.
+    """
+
+    psi: PublicLoss
+    point: Floats
+    values: Floats
+    vectors: Floats
+    curvatures: Floats
+    variances: Floats
+    norms: Floats
+    slopes: Floats
+    bends: Floats
+
+    def clipped(self, clip: float) -> Clipping:
+        """What clipping gradients at a norm does on average."""
+        turned = self.psi.rows @ self.vectors
+        bent = self.bends[:, np.newaxis] * turned**2
+        kept = np.where(self.norms <= clip, 1.0, 0.0)
+        # One more record that is not clipped: a share of zero would stop all motion.
+        one = bent.mean(axis=0) + _TINY
+        shares = (kept @ bent + one) / (bent.sum(axis=0) + one)
+        # Records on the wrong side lose most, so clipping mostly rescales the fit: the shift along the fit is all that
+        # is estimated. In all directions together, few records would give noise.
+        lost = self.slopes * np.maximum(1 - clip / np.maximum(self.norms, _TINY), 0.0)
+        along = self.vectors.T @ self.point
+        scaled = float(lost @ (self.psi.rows @ self.point)) / len(lost) / max(float(self.values @ along**2), _TINY)
+        return Clipping(shares, scaled * self.values * along)
+
+
+@dataclass(frozen=True, eq=False)
+class Clipping:
+    """Along each eigenvector: the share of the curvature that clipping leaves, how much it takes off the gradient."""
+
+    shares: Floats
+    shifts: Floats
+
+
+def survey(problem: Minimize, public: Data) -> Survey:
+    """Fit the public records, and judge the fit by leaving out one record at a time.
+
+    >>> from dpfit.data.records import Arrays
+    >>> from dpfit.losses import Bounds, Squared
+    >>> rows = np.tile([[1.0, 0.0], [0.0, 0.5]], (50, 1))
+    >>> problem = Minimize(n=1000, loss=Squared(), bounds=Bounds(1.0), features=2)
+    >>> found = survey(problem, Arrays(rows, rows @ [1.0, -2.0] + np.tile([0.1, 0.1, -0.1, -0.1], 25)))
+    >>> found.point.round(2).tolist(), found.values.round(3).tolist(), float(found.norms.max().round(2))
+    ([1.0, -2.0], [0.125, 0.5], 0.1)
+    """
+    psi = public_loss(problem, public, 0.0)
+    origin = np.zeros((1, problem.dimension))
+    scale = float(np.linalg.norm(psi.hessian(origin[0]), 2)) or 1.0
+    first = replace(psi, ridge=problem.ridge + _FIRST_RIDGE * scale)
+    start = _Fit.at(first, first.inverse_gradients(origin, origin)[0])
+    ridges = problem.ridge + _RIDGES * scale
+    chosen = replace(psi, ridge=float(min(ridges, key=start.left_out_loss)))
+    fit = _Fit.at(chosen, chosen.inverse_gradients(origin, start.point[np.newaxis])[0])
+    leverages, slopes = fit.left_out(chosen.ridge)
+    return Survey(
+        chosen,
+        fit.point,
+        fit.values,
+        fit.vectors,
+        np.maximum(fit.expected_curvatures(), _least_curvature(problem)),
+        fit.variances(leverages, chosen.ridge, problem.n),
+        np.abs(slopes) * np.linalg.norm(chosen.rows, axis=1),
+        slopes,
+        fit.bends,
+    )
+
+
+def _least_curvature(problem: Minimize) -> float:
+    """What is expected where public records have none at all: losses with flat parts, rows of zeros."""
+    smoothness = problem.loss.smoothness(problem.bounds, problem.radius)
+    return _FLAT * (1.0 if smoothness is None else smoothness.value) / problem.dimension
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """A parameter, the curvatures of all records there, and rows in the eigenbasis of the Hessian."""
+
+    psi: PublicLoss
+    point: Floats
+    bends: Floats
+    values: Floats
+    vectors: Floats
+    turned: Floats
+
+    @staticmethod
+    def at(psi: PublicLoss, point: Floats) -> _Fit:
+        bends = psi.loss.curvature_at(psi.rows @ point, psi.labels)
+        values, vectors = np.linalg.eigh(replace(psi, ridge=0.0).hessian(point))
+        return _Fit(psi, point, bends, np.maximum(values, 0.0), vectors, psi.rows @ vectors)
+
+    def left_out_loss(self, ridge: float) -> float:
+        """The mean loss of records at fits with another ridge that leave them out, to second order."""
+        gradient = self.vectors.T @ replace(self.psi, ridge=ridge).gradients(self.point[np.newaxis])[0]
+        moved = replace(self, point=self.point - self.vectors @ (gradient / (self.values + ridge)))
+        return float(self.psi.loss.value(moved._left_out_margins(ridge)[1], self.psi.labels).mean())
+
+    def left_out(self, ridge: float) -> tuple[Floats, Floats]:
+        """Leverages, and slopes of records at fits that leave them out."""
+        leverages, margins = self._left_out_margins(ridge)
+        return leverages, self.psi.loss.slope(margins, self.psi.labels)
+
+    def _left_out_margins(self, ridge: float) -> tuple[Floats, Floats]:
+        """A record that is left out moves the fit by one Newton step: exact for the squared loss."""
+        sizes = (self.turned**2 / (self.values + ridge)).sum(axis=1) / len(self.turned)
+        leverages = np.minimum(self.bends * sizes, _LARGEST_LEVERAGE)
+        margins = self.psi.rows @ self.point
+        slopes = self.psi.loss.slope(margins, self.psi.labels)
+        return leverages, margins + slopes * sizes / (1 - leverages)
+
+    def expected_curvatures(self) -> Floats:
+        """The curvature of fresh records along each eigenvector (Ledoit and Peche, 2011).
+
+        Eigenvalues of a sample spread more than those of the population, most when there are few records for each
+        dimension; eigenvectors of small ones have more curvature on fresh records. The limit law of the eigenvalues
+        enters by its Stieltjes transform, smoothed over a share n**(-1/3) of each eigenvalue.
+        """
+        values, n = self.values, len(self.bends)
+        seen = values > _NOISE_FLOOR * values.max()
+        ratio = len(values) / n
+        found = np.full_like(values, values.mean())
+        if not seen.any():
+            return found
+        nodes = values[seen] * (1 + 1j * n ** (-1 / 3))
+        transforms = (1 / (values[np.newaxis] - nodes[:, np.newaxis])).mean(axis=1)
+        found[seen] = values[seen] / np.abs(1 - ratio - ratio * nodes * transforms) ** 2
+        if ratio > 1:
+            found[~seen] = 1 / ((ratio - 1) * float((1 / values[seen]).sum()) / n)
+        return np.asarray(found * (values.sum() / found.sum()))
+
+    def variances(self, leverages: Floats, ridge: float, private: int) -> Floats:
+        """Sampling variance of the two fits ("sandwich", scores scaled by leverage) plus what the ridge holds back."""
+        slopes = self.psi.loss.slope(self.psi.rows @ self.point, self.psi.labels)
+        scores = ((slopes**2 / (1 - leverages))[:, np.newaxis] * self.turned**2).mean(axis=0)
+        kept = self.values / (self.values + ridge)
+        size = float((self.point**2).sum() / max(float((kept**2).sum()), 1.0))
+        sampling = scores / (self.values + ridge) ** 2 * (1 / len(slopes) + 1 / private)
+        return np.asarray(sampling + (1 - kept) ** 2 * size)

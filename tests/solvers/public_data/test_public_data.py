@@ -1,0 +1,325 @@
+"""Descent with public records: exact laws, mirror steps, predictions, and what public records may not touch."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpfit.core import Minimize
+from dpfit.core.mechanism import Run
+from dpfit.data.records import Arrays
+from dpfit.geometry import L2Ball
+from dpfit.losses import Bounds, Hinge, Huber, Logistic, SmoothedHinge, Softmax, Squared
+from dpfit.noise import Source
+from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy.gaussian import delta as gaussian_delta
+from dpfit.solvers.gradient.noisy_gd import practical_rule
+from dpfit.solvers.public_data.descent import Geometry, predicted_risks
+from dpfit.solvers.public_data.pda_dpmd import MIRRORS, MirrorDescent, pda_dpmd
+from dpfit.solvers.public_data.survey import Clipping, survey
+from dpfit.solvers.public_data.warm_start import WarmStartGD, warm_start_gd
+
+ALGORITHMS = (warm_start_gd, pda_dpmd)
+SPREAD = np.array([0.5, 0.3, 0.1])
+THETA = np.array([1.0, -1.0, 2.0])
+
+
+def regression(n, rng, spread=SPREAD, theta=THETA, noise=0.1):
+    rows = rng.standard_normal((n, len(spread))) * spread
+    return rows, rows @ theta + noise * rng.standard_normal(n)
+
+
+def squared(n=1000, d=3, **more):
+    return Minimize(n=n, loss=Squared(), bounds=Bounds(10.0), features=d, **more)
+
+
+def logistic(n=500, d=3, **more):
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, **more)
+
+
+def binary(n, rng):
+    rows, margins = regression(n, rng)
+    return rows, np.where(margins + rng.logistic(size=n) / 4 > 0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+@pytest.mark.parametrize("ridge", [0.0, 0.05])
+@pytest.mark.parametrize("kind", [WarmStartGD, MirrorDescent])
+def test_on_a_quadratic_the_output_has_the_predicted_law(kind, relation, ridge):
+    """Mean and covariance by a matrix recursion of its own; noise that is 10% off is 20% in the variance."""
+    rng = np.random.default_rng(3)
+    n, steps, multiplier, clip = 400, 4, 0.5, 30.0
+    rows, labels = regression(n, rng)
+    public = Arrays(*regression(60, rng))
+    mechanism = kind(squared(n, ridge=ridge), relation, multiplier, steps, clip)
+    setting = mechanism.setting(public)
+    # The step is linear in the gradient: read off its matrix.
+    matrix = setting.move(np.zeros((3, 3)), -np.eye(3))
+    hessian, moment = rows.T @ rows / n + ridge * np.eye(3), rows.T @ labels / n
+    deviation = multiplier * math.sqrt(steps) * clip * (2 if relation == "replace" else 1) / n
+    shares = [0.0, 0.0, 0.5, 0.5]  # the last 40% of four steps
+    mean, point = np.zeros(3), setting.start
+    covariance, gain = np.zeros((3, 3)), np.zeros((3, 3))
+    for share in shares:
+        point = point - matrix @ (hessian @ point - moment)
+        mean = mean + share * point
+    for share in shares[::-1]:
+        gain = share * np.eye(3) + gain @ (np.eye(3) - matrix @ hessian)
+        covariance += deviation**2 * gain @ matrix @ matrix.T @ gain.T
+    outputs = np.array(mechanism.run_many(Arrays(rows, labels, public=public), Run(Source(5)), 6000))
+    scales = np.sqrt(np.diag(covariance))
+    assert np.all(np.abs(outputs.mean(axis=0) - mean) < 6 * scales / math.sqrt(len(outputs)))
+    # Six standard errors of a variance are 11%.
+    assert outputs.var(axis=0) == pytest.approx(scales**2, rel=0.11)
+
+
+def test_the_quadratic_mirror_step_is_a_damped_newton_step():
+    """point - size (H + ridge)^-1 gradient: off-diagonal and diagonal parts fit one pair (size, ridge)."""
+    rows, labels = regression(200, np.random.default_rng(0))
+    setting = pda_dpmd.plan(squared(), Budget(mu=1.0)).mechanism.setting(Arrays(rows, labels))
+    matrix = setting.move(np.zeros((3, 3)), -np.eye(3))
+    hessian = rows.T @ rows / 200
+    # size * matrix^-1 = H + ridge, so matrix^-1 is a combination of H and the identity.
+    design = np.stack([hessian.ravel(), np.eye(3).ravel()], axis=1)
+    found, *_ = np.linalg.lstsq(design, np.linalg.inv(matrix).ravel(), rcond=None)
+    assert design @ found == pytest.approx(np.linalg.inv(matrix).ravel(), rel=1e-8, abs=1e-10)
+    assert found[0] > 0
+    assert found[1] > 0
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.3)], ids=lambda loss: loss.kind)
+def test_the_mirror_step_solves_its_equation(loss):
+    """grad Psi(next) - grad Psi(point) is a multiple of the gradient, at the public fit and far from it."""
+    rng = np.random.default_rng(1)
+    rows, labels = binary(80, rng)
+    mechanism = MirrorDescent(replace(logistic(), loss=loss), "replace", 1.0, 10)
+    psi = survey(mechanism.problem, Arrays(rows, labels)).psi
+    setting = mechanism.setting(Arrays(rows, labels))
+    points = setting.start + np.array([[0.0, 0.0, 0.0], [3.0, -2.0, 5.0], [-20.0, 10.0, 7.0]])
+    gradients = rng.standard_normal((3, 3)) * 0.1
+    moved = setting.move(points, gradients)
+    slopes = [loss.slope(psi.rows @ p, psi.labels) @ psi.rows / 80 for p in points]
+    ahead = [loss.slope(psi.rows @ p, psi.labels) @ psi.rows / 80 for p in moved]
+    # d Psi + ridge * d theta = -size * gradient, with two unknowns and nine equations.
+    change = (np.array(ahead) - np.array(slopes)).ravel()
+    design = np.stack([-(moved - points).ravel(), -gradients.ravel()], axis=1)
+    (ridge, size), *_ = np.linalg.lstsq(design, change, rcond=None)
+    assert ridge > 0
+    assert size > 0
+    assert design @ [ridge, size] == pytest.approx(change, abs=1e-7 * np.abs(change).max())
+
+
+def test_short_steps_of_the_fixed_preconditioner_agree_with_the_loss():
+    rows, labels = binary(80, np.random.default_rng(1))
+    public, gradients = Arrays(rows, labels), 1e-5 * np.eye(3)
+    exact, fixed = (
+        MirrorDescent(logistic(), "replace", 1.0, 10, None, mirror).setting(public) for mirror in ("loss", "curvature")
+    )
+    one, two = (s.move(np.tile(s.start, (3, 1)), gradients) - s.start for s in (exact, fixed))
+    assert one == pytest.approx(two, rel=1e-2)
+    assert np.abs(one).max() > 1e-6
+
+
+def test_predicted_risks_by_brute_force():
+    rng = np.random.default_rng(0)
+    curvatures, variances = rng.uniform(0.1, 1.0, 4), rng.uniform(0.1, 1.0, 4)
+    rates, gains, pulls, shifts = (rng.uniform(0.1, 0.5, 4) for _ in range(4))
+    shares, noise = np.array([0.0, 0.2, 0.3, 0.5]), 0.3
+    geometry = Geometry(rates, gains, pulls, lambda size: lambda points, gradients: points)
+    sizes = np.array([1.0, 0.4])
+    clipping = Clipping(np.ones(4), shifts)
+    predicted = predicted_risks(curvatures, variances, clipping, geometry, sizes, noise, shares)
+
+    def average(size, i, start, push):
+        """The averaged distance along one eigenvector, with a push at each step."""
+        left, total = start, 0.0
+        for k, share in enumerate(shares):
+            left = (1 - size * rates[i]) * left + size * pulls[i] * start + size * gains[i] * push[k]
+            total += share * left
+        return total
+
+    for size, risk in zip(sizes, predicted, strict=True):
+        exact = 0.0
+        for i in range(4):
+            bias = average(size, i, 0.0, np.full(4, shifts[i]))
+            noisy = sum(average(size, i, 0.0, noise * unit) ** 2 for unit in np.eye(4))
+            exact += curvatures[i] / 2 * (variances[i] * average(size, i, 1.0, np.zeros(4)) ** 2 + noisy + bias**2)
+        assert risk == pytest.approx(exact, rel=1e-12)
+
+
+def test_leaving_out_is_exact_for_least_squares():
+    rows, labels = regression(30, np.random.default_rng(2))
+    found = survey(squared(), Arrays(rows, labels))
+    ridge = found.psi.ridge
+    for i in (0, 7, 29):
+        kept = np.delete(np.arange(30), i)
+        refit = np.linalg.solve(rows[kept].T @ rows[kept] + 30 * ridge * np.eye(3), rows[kept].T @ labels[kept])
+        assert found.slopes[i] == pytest.approx(rows[i] @ refit - labels[i], rel=1e-8)
+
+
+@pytest.mark.parametrize("n", [150, 80])
+def test_expected_curvatures_are_those_of_fresh_records(n):
+    """With 100 dimensions sample eigenvalues are off by a factor of many; what is expected of fresh records is not."""
+    rng = np.random.default_rng(4)
+    spread = np.repeat([1.0, 0.5], 50)
+    rows = rng.standard_normal((n, 100)) * spread
+    found = survey(squared(d=100, n=5000), Arrays(rows, rng.standard_normal(n)))
+    fresh = ((spread[:, None] * found.vectors) ** 2).sum(axis=0)
+    # RowBall bounds rows at norm 10, which hardly any reaches.
+    seen = found.values > 1e-8
+    assert np.abs(np.log(found.values[seen] / fresh[seen])).max() > 1.2
+    assert np.abs(np.log(found.curvatures / fresh)).mean() < 0.2
+
+
+@pytest.mark.parametrize(("records", "most"), [(120, 1.25), (60, 1.5)])
+def test_the_public_risk_is_predicted(records, most):
+    """Average over draws, against the true excess risk.
+
+    In-sample residuals and curvatures would predict 0.44 of it for three records per dimension, and 0.11 for 1.5.
+    """
+    spread, predicted, true = np.geomspace(1.0, 0.2, 40), [], []
+    theta = np.ones(40)
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        public = Arrays(*regression(records, rng, spread, theta, noise=0.3))
+        setting = WarmStartGD(squared(n=10**6, d=40), "replace", 1.0, 1).setting(public)
+        predicted.append(setting.public_risk)
+        true.append(0.5 * float(((setting.start - theta) ** 2 * spread**2).sum()))
+    assert 0.9 <= np.mean(true) / np.mean(predicted) <= most
+
+
+def test_public_records_touch_neither_promise_nor_noise():
+    rng = np.random.default_rng(0)
+    few, many = Arrays(*binary(30, rng)), Arrays(*binary(31, rng))
+    for algorithm in ALGORITHMS:
+        plan = algorithm.plan(logistic(), Budget(epsilon=1.0, delta=1e-6), clip=0.4)
+        one, two = (plan.mechanism.setting(public).sums for public in (few, many))
+        assert one == two
+        assert math.fsum(1 / one.multipliers**2) <= 1 / plan.mechanism.noise_multiplier**2
+        assert one.sensitivity == pytest.approx(0.8, rel=1e-3)
+        assert one.sensitivity >= 0.8
+        declared = [a for a in plan.basis.assumptions if a.status == "declared"]
+        assert any("not protected" in a.text for a in declared)
+        assert "not protected" in plan.explain()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
+def test_clips_come_from_public_records_and_are_charged(algorithm):
+    """The clip moves with the public records, and the sensitivity with the clip."""
+    rng = np.random.default_rng(0)
+    plan = algorithm.plan(squared(), Budget(mu=1.0))
+    loud, quiet = (plan.mechanism.setting(Arrays(*regression(100, rng, noise=noise))).sums for noise in (1.0, 0.01))
+    assert loud.clip > 20 * quiet.clip
+    for sums in (loud, quiet):
+        assert 2 * sums.clip <= sums.sensitivity <= 2.001 * sums.clip
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
+def test_without_public_records_it_is_noisy_descent(algorithm):
+    private = Arrays(*binary(500, np.random.default_rng(0)))
+    mechanism = algorithm.plan(logistic(), Budget(mu=1.0), steps=12).mechanism
+    plain = practical_rule(logistic(), "replace", mechanism.noise_multiplier, max_passes=12)
+    empty = replace(private, public=Arrays(np.zeros((0, 3)), np.zeros(0)))
+    for data in (private, empty):
+        assert np.array_equal(mechanism.run(data, Run(Source(1))), plain.run(private, Run(Source(1))))
+
+
+@pytest.mark.parametrize("mirror", MIRRORS)
+def test_hostile_records_are_harmless(mirror):
+    rng = np.random.default_rng(0)
+    rows, labels = binary(500, rng)
+    rows[:4] = [[np.nan] * 3, [np.inf] * 3, [1e308] * 3, [0.0] * 3]
+    labels[4:6] = [np.nan, np.inf]
+    public_rows, public_labels = binary(40, rng)
+    public_rows[0], public_labels[1] = np.nan, np.inf
+    data = Arrays(rows, labels, public=Arrays(public_rows, public_labels))
+    plan = pda_dpmd.plan(logistic(), Budget(mu=1.0), mirror=mirror, steps=5)
+    assert np.isfinite(plan.run(data, random_state=1).value).all()
+
+
+def test_a_separable_public_set_gives_a_finite_start():
+    rows = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]] * 10)
+    setting = pda_dpmd.plan(logistic(), Budget(mu=1.0)).mechanism.setting(Arrays(rows, rows[:, 0]))
+    assert np.isfinite(setting.start).all()
+    assert setting.start[0] > 0
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
+def test_public_records_without_curvature_are_harmless(algorithm):
+    rng = np.random.default_rng(0)
+    far = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]] * 10)
+    for public, loss in (
+        (Arrays(np.zeros((5, 3)), np.ones(5)), Logistic()),
+        (Arrays(np.zeros((5, 3)), np.ones(5)), Squared()),
+        (Arrays(far, far[:, 0]), SmoothedHinge(0.1)),
+        (Arrays(far[:1], far[:1, 0]), Huber(0.1)),
+    ):
+        plan = algorithm.plan(replace(logistic(), loss=loss), Budget(mu=1.0), steps=4)
+        data = Arrays(*binary(500, rng), public=public)
+        assert np.isfinite(plan.run(data, random_state=1).value).all()
+
+
+def test_a_domain_is_kept():
+    rng = np.random.default_rng(0)
+    problem = squared(500, domain=L2Ball(3, 0.5))
+    data = Arrays(*regression(500, rng), public=Arrays(*regression(50, rng)))
+    plan = warm_start_gd.plan(problem, Budget(mu=1.0), clip=1.0)
+    assert np.linalg.norm(plan.run(data, random_state=1).value) <= 0.5 + 1e-12
+    with pytest.raises(ValueError, match="warm_start_gd takes one"):
+        pda_dpmd.plan(problem, Budget(mu=1.0))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
+def test_what_cannot_be_planned_is_said(algorithm):
+    budget = Budget(mu=1.0)
+    with pytest.raises(NotReachable, match="pure"):
+        algorithm.plan(logistic(), Budget(epsilon=1.0))
+    for loss in (Hinge(), Softmax(3)):
+        with pytest.raises(ValueError, match="smooth generalized linear"):
+            algorithm.plan(replace(logistic(), loss=loss), budget)
+    for wrong in ({"steps": 0}, {"clip": -1.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            algorithm.plan(logistic(), budget, **wrong)
+    nothing = Arrays(np.full((2, 3), np.nan), np.zeros(2))
+    with pytest.raises(ValueError, match="no public record"):
+        algorithm.plan(logistic(), budget).mechanism.setting(nothing)
+
+
+def test_unknown_mirrors_are_refused():
+    with pytest.raises(ValueError, match="mirror"):
+        pda_dpmd.plan(logistic(), Budget(mu=1.0), mirror="glass")
+
+
+def test_the_printed_variance_breaks_its_promise_at_large_epsilon():
+    """[Gan22] Theorem 74: sigma^2 = 8 L^2 T ln(1/delta) / (eps n)^2, so mu = eps / sqrt(2 ln(1/delta)) if one moves."""
+
+    def printed(epsilon, target):
+        return epsilon / math.sqrt(2 * math.log(1 / target))
+
+    assert gaussian_delta(printed(7.9, 1e-5), 7.9) < 1e-5
+    assert gaussian_delta(printed(8.1, 1e-5), 8.1) > 1e-5
+    assert gaussian_delta(printed(10.0, 1e-5), 10.0) == pytest.approx(2.9e-5, rel=0.02)
+
+
+def test_mirror_descent_helps_where_features_are_unequal():
+    """Excess risks, averaged over draws, at settings that only public records decide."""
+    spread, n, d = np.geomspace(0.3, 0.01, 60), 5000, 60
+    theta = 0.3 / spread
+    problem = squared(n, d)
+    excess = {"public": [], "warm": [], "mirror": []}
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        public = Arrays(*regression(120, rng, spread, theta))
+        data = Arrays(*regression(n, rng, spread, theta), public=public)
+        warm, mirror = (algorithm.plan(problem, Budget(epsilon=1.0, delta=1e-5)) for algorithm in ALGORITHMS)
+        outputs = {
+            "public": warm.mechanism.setting(public).start,
+            "warm": warm.run(data, random_state=seed).value,
+            "mirror": mirror.run(data, random_state=seed).value,
+        }
+        for name, value in outputs.items():
+            excess[name].append(0.5 * float(((value - theta) ** 2 * spread**2).sum()))
+    public, warm, mirror = (np.mean(values) for values in excess.values())
+    assert mirror < 0.95 * warm
+    assert warm < 0.95 * public
