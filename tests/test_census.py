@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-LEAST = 2500
+LEAST = 4500
 
 
 @pytest.mark.slow
