@@ -33,13 +33,16 @@ MODELS = {
     "QuantileRegressor": QuantileRegressor(delta=1e-6),
 }
 PREDICTORS = list(MODELS)
+REFUSED = {
+    "check_dtype_object": "objects are refused by their dtype: an error at the first that is no number quotes a record"
+}
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_scikit_learns_checks(name):
     model = clone(MODELS[name]).set_params(epsilon=1e6, bounds="from_data", random_state=0)
-    results = check_estimator(model, on_fail=None)
+    results = check_estimator(model, on_fail=None, expected_failed_checks=REFUSED)
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
     assert not failed
     assert sum(r["status"] == "passed" for r in results) > 40
@@ -48,7 +51,9 @@ def test_scikit_learns_checks(name):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("model", [BoundedMean(), GeometricMedian(delta=1e-6)], ids=lambda m: type(m).__name__)
 def test_scikit_learns_checks_for_locations(model):
-    results = check_estimator(model.set_params(epsilon=1e6, random_state=0), on_fail=None)
+    results = check_estimator(
+        model.set_params(epsilon=1e6, random_state=0), on_fail=None, expected_failed_checks=REFUSED
+    )
     assert not {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
 
 

@@ -269,3 +269,34 @@ def test_public_records_are_a_start(kind, line):
         kind(0.1, bounds=(-1, 1), public=(X[:400], y[:400]), **more).fit(X, y)
     with pytest.raises(ValueError, match="pair"):
         kind(0.1, 1e-6, bounds=(-1, 1), public=3, **more).fit(X, y)
+
+
+BAD_LABELS = [np.nan, np.inf, -np.inf, 0.5, 1e300]
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
+@pytest.mark.parametrize("value", BAD_LABELS)
+@pytest.mark.parametrize("kind", [*CLASSIFIERS, *REGRESSORS])
+def test_no_label_is_an_error(kind, value, neighbours, line):
+    """Whether some record has a bad label must not show, not even as an exception."""
+    X = line[0][:40]
+    y = line[1][:40].astype(float)
+    y[7] = value
+    more = {} if kind in CLASSIFIERS else {"y_bounds": (0, 1)}
+    model = kind(1.0, 1e-6, bounds=(-1, 1), neighbours=neighbours, n_public=40, max_passes=5, **more).fit(X, y)
+    assert np.isfinite(model.coef_).all()
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, BoundedMean])
+def test_texts_are_refused_by_type_and_never_quoted(kind, line):
+    X = line[0][:40].astype(object)
+    for cell in (0.5, "secret"):
+        X[7, 0] = cell
+        with pytest.raises(ValueError, match="Schema") as error:
+            kind(1.0, 1e-6, bounds=(-1, 1)).fit(X, line[1][:40])
+        assert "secret" not in str(error.value)
+    labels = line[1][:40].astype(object)
+    labels[7] = "secret"
+    if kind is LinearRegression:
+        with pytest.raises(ValueError, match="Schema"):
+            kind(1.0, 1e-6, bounds=(-1, 1), y_bounds=(0, 1)).fit(line[0][:40], labels)

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpfit.catalogue import entry
@@ -283,23 +284,28 @@ class PrivateModel(PrivateEstimator):
     def _needs_private_bounds(plan: Chain) -> bool:
         return bool(getattr(getattr(plan.stages[0], "mechanism", None), "kind", "") == "private_bounds")
 
-    def _validated(self, X: Any, y: Any, **checks: Any) -> tuple[Any, Any]:
-        rows, labels = validate_data(
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Rows and labels. Only public facts can be wrong: shapes, types, names; values are repaired later."""
+        require_numbers("X", X)
+        rows = validate_data(
             self,
             X,
-            y,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,
             # Under add/remove whether there are any records is private.
             ensure_min_samples=1 if self._relation == "replace" else 0,
-            **checks,
         )
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(rows, labels)
         return rows, labels
 
     def _rows(self, X: Any) -> Any:
         """Rows to predict for, bounded as in training."""
         check_is_fitted(self)
+        require_numbers("X", X)
         rows = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
         )
@@ -318,6 +324,26 @@ def _bound_scaling(plan: Plan) -> Scaling:
     if not isinstance(inner, Step) or not isinstance(inner.mechanism, Scaled):
         raise ValueError(f"a {inner.kind} plan cannot be fitted after private bounds; choose another solver")
     return inner.mechanism.scaling
+
+
+def require_numbers(name: str, values: Any) -> None:
+    """Refuse texts and objects by their dtype, a public fact: an error at the first bad cell would quote a record."""
+    dtypes = getattr(values, "dtypes", None)
+    if dtypes is None:
+        own = getattr(values, "dtype", None)
+        dtypes = [np.asarray(values).dtype if own is None else own]
+    elif not np.iterable(dtypes):
+        dtypes = [dtypes]
+    if not all(map(_holds_numbers, dtypes)):
+        raise ValueError(f"{name} must hold numbers; read columns of texts or objects through a dpfit.Schema")
+
+
+def _holds_numbers(dtype: Any) -> bool:
+    kind = getattr(dtype, "kind", None)
+    if kind is not None:
+        return kind in "biufc"
+    numeric = getattr(dtype, "is_numeric", None)  # polars
+    return str(dtype) == "Boolean" or bool(numeric is not None and numeric())
 
 
 def ends(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -57,7 +57,6 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         """
         kinds = public_classes(self.classes, y)
         rows, labels = self._validated(X, y)
-        check_classification_targets(labels)
         self.classes_ = _declared(kinds, labels)
         if len(self.classes_) < 2:
             raise ValueError("a classifier needs at least two declared classes; got 1 class")
@@ -206,6 +205,7 @@ def _declared(kinds: Any, labels: Any) -> NDArray[Any]:
         LeakWarning,
         stacklevel=3,
     )
+    check_classification_targets(labels)
     return np.unique(labels)
 
 

@@ -14,7 +14,7 @@ from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, HuberDistance
 from dpfit.mechanisms.mean import BoundedMean as MeanQuery
 from dpfit.mechanisms.mean import gaussian_mean, laplace_mean
-from dpfit.models.base import PrivateEstimator, ends
+from dpfit.models.base import PrivateEstimator, ends, require_numbers
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 from dpfit.solvers.auto import auto
@@ -46,6 +46,7 @@ class PrivateLocation(PrivateEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the point; charges the ledger, if there is one, before the records are read."""
+        require_numbers("X", X)
         rows = validate_data(self, X, dtype=np.float64, ensure_all_finite=False)
         low, high = ends(self.bounds, rows.shape[1])
         scaling = Scaling(math.sqrt(rows.shape[1]), 0.0, low, high)

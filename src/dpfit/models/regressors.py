@@ -8,10 +8,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
+from sklearn.utils import assert_all_finite
 
 from dpfit.losses import Huber, Pinball
 from dpfit.losses.base import Loss
-from dpfit.models.base import PrivateModel, leaky_score
+from dpfit.models.base import PrivateModel, leaky_score, require_numbers
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 from dpfit.privacy.check import positive
@@ -63,7 +64,10 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
         """Fit the model; charges the ledger, if there is one, before the records are read."""
-        rows, labels = self._validated(X, y, y_numeric=True)
+        rows, labels = self._validated(X, y)
+        require_numbers("y", labels)
+        if self.bounds == "from_data":
+            assert_all_finite(labels, input_name="y")  # the records are read for their range anyway
         release, scaling, weights = self._release(rows, np.asarray(labels, dtype=np.float64), user_id)
         self.weights_ = weights
         coefficients, intercept = scaling.unscaled(weights)
