@@ -66,6 +66,15 @@ ENTRIES: tuple[Entry, ...] = (
         "private range of one column, then the mean inside it",
     ),
     Entry(
+        "private_bounds",
+        "dpfit.mechanisms.private_bounds",
+        "answer",
+        ("pure", "approximate", "gdp", "zcdp"),
+        "[Gan22] Facts 3 and 15; noisy histograms",
+        ("10/C01", "10/C02"),
+        "a range for each column, from noisy histograms on powers of two",
+    ),
+    Entry(
         "above_threshold",
         "dpfit.mechanisms.above_threshold",
         "play",

@@ -14,12 +14,12 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpfit.catalogue import entry
-from dpfit.core import Chain, Minimize, Plan, Release, Step
+from dpfit.core import Answer, Chain, Minimize, Plan, Release, Step
 from dpfit.data.records import Arrays
 from dpfit.ledger import Ledger
 from dpfit.losses import Bounds
 from dpfit.losses.base import Loss
-from dpfit.models.private_bounds import private_bounds
+from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
 from dpfit.models.scaling import Scaled, Scaling, scaled
 from dpfit.models.users import PerUser, record_budget
 from dpfit.privacy import Assumption, Basis, Budget, Guarantee
@@ -215,7 +215,7 @@ class PrivateModel(PrivateEstimator):
             plan = scaled(self._solve(n, columns, found, budget), found)
             return leaky(plan, "ranges were read off the data and are not protected"), found
         first, second = budget.split(BOUNDS_SHARE)
-        ranges = private_bounds(columns, self._labels_have_range, first)
+        ranges = private_bounds.plan(Answer(n=n, workload=ColumnRanges(columns, self._labels_have_range)), first)
         fitted = scaled(self._solve(n, columns, template, second), template, released=True)
         stages = fitted.stages if isinstance(fitted, Chain) else (fitted,)
         return Chain((ranges, *stages)), template
