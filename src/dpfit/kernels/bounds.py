@@ -105,12 +105,14 @@ def guarded(scale: float, inner: float, norm: float, label: float, limits: Limit
 
     The factor of the neutral record is zero.
     """
-    if not (norm < math.inf and abs(label) < math.inf):
-        return 0.0, 0.0, (1.0 if limits.binary else min(max(0.0, limits.lower), limits.upper))
-    factor = min(1.0 / scale, limits.row_norm * (1.0 / norm))
+    # Without branches, so that several records can be guarded at once.
+    finite = (norm < math.inf) & (abs(label) < math.inf)
+    factor = min(1.0 / scale, limits.row_norm * (1.0 / norm)) if finite else 0.0
+    margin = factor * inner if finite else 0.0
+    known = label if finite else (1.0 if limits.binary else 0.0)
     if limits.binary:
-        return factor, factor * inner, 2.0 * (label > 0.0) - 1.0
-    return factor, factor * inner, min(max(label, limits.lower), limits.upper)
+        return factor, margin, 2.0 * (known > 0.0) - 1.0
+    return factor, margin, min(max(known, limits.lower), limits.upper)
 
 
 @njit(cache=True, error_model="numpy", forceinline=True)

@@ -9,32 +9,41 @@ import numpy as np
 from numba import njit
 
 from dpfit.kernels.bounds import Limits, clipped, guarded
-from dpfit.kernels.rows import SMALL, add_four, add_row, fetch, layout, measured, picked, products, rescaled, write_row
+from dpfit.kernels.rows import (
+    AHEAD,
+    SMALL,
+    TILE,
+    add_row,
+    advance,
+    layout,
+    measured,
+    picked,
+    rescaled,
+    write_row,
+)
 from dpfit.losses.links import LOGISTIC, Link, envelope_curvature, envelope_slope, envelope_value, logistic_slope
 from dpfit.noise.source import Floats, Steps
 
-_TILE = 8
 
-
-@njit(cache=True, error_model="numpy", forceinline=True)
+@njit(cache=True, error_model="numpy")
 def _weigh(
     link: Link, scales: Floats, inners: Floats, norms: Floats, labels: Floats, limits: Limits, unit: float,
-    margins: Floats, weights: Floats,
+    weights: Floats,
 ) -> None:  # fmt: skip
-    """Replace labels by guarded ones, and write margins and the coefficients of rows in the sum.
+    """Write the coefficients of the rows of a tile in the sum.
 
-    Always for a whole tile, so that whatever the compiler makes of these loops is the same for every record.
+    Nothing is reassociated or fused here: a record gets the same bits wherever it stands in the tile.
     """
     # The commonest loss has a loop of its own, which is faster without the switch.
     if link.code == LOGISTIC:
-        for r in range(_TILE):
-            factor, margins[r], labels[r] = guarded(scales[r], inners[r], norms[r], labels[r], limits)
-            slope = min(max(logistic_slope(margins[r], labels[r]), -link.bound), link.bound)
+        for r in range(len(weights)):
+            factor, margin, label = guarded(scales[r], inners[r], norms[r], labels[r], limits)
+            slope = min(max(logistic_slope(margin, label), -link.bound), link.bound)
             weights[r] = unit * clipped(slope, factor, norms[r], limits.clip)
     else:
-        for r in range(_TILE):
-            factor, margins[r], labels[r] = guarded(scales[r], inners[r], norms[r], labels[r], limits)
-            slope = envelope_slope(link.code, link.parameter, link.bound, margins[r], labels[r])
+        for r in range(len(weights)):
+            factor, margin, label = guarded(scales[r], inners[r], norms[r], labels[r], limits)
+            slope = envelope_slope(link.code, link.parameter, link.bound, margin, label)
             weights[r] = unit * clipped(slope, factor, norms[r], limits.clip)
 
 
@@ -45,43 +54,52 @@ def gradients(
 ) -> None:  # fmt: skip
     """Add values and gradients of blocks ``first .. last``; with an inverse step, gradients in whole steps."""
     X, link, limits = layout(rows), Link(*loss), Limits(*bounds)
-    tile = np.zeros(_TILE, dtype=np.int64)
-    scales, inners, squares, norms = np.ones(_TILE), np.zeros(_TILE), np.ones(_TILE), np.ones(_TILE)
-    labels, margins, weights = np.zeros(_TILE), np.zeros(_TILE), np.zeros(_TILE)
+    width, points = sums.shape[2], len(thetas)
+    tiles = np.zeros((2, TILE), dtype=np.int64)
+    scales, inners, squares, norms = np.ones(TILE), np.zeros(TILE), np.ones(TILE), np.ones(TILE)
+    labels, weights = np.zeros(TILE), np.zeros(TILE)
     unit, whole = (inverse, True) if inverse > 0.0 else (1.0, False)
     for b in range(first, last):
         start, stop = b * count // each, (b + 1) * count // each
         block = sums[b]
-        for low in range(start, stop, _TILE):
-            size = min(_TILE, stop - low)
-            fetch(X, picks, min(low + _TILE, stop), min(low + 2 * _TILE, stop))
-            for k in range(len(thetas)):
-                plain = size == _TILE
+        # One turn for each tile and point, and one more to add the rows of the last.
+        turns = points * ((stop - start + TILE - 1) // TILE)
+        pending = 0
+        for turn in range(turns + 1):
+            k, low = turn % points, start + turn // points * TILE
+            tile, old = tiles[turn % 2], tiles[1 - turn % 2]
+            old_k = k - 1 if k else points - 1
+            if turn == turns:
+                advance(X, old, 0, thetas, k, inners, squares, picks, 0, 0, old, pending, weights, whole, block, old_k)
+                break
+            for r in range(TILE):
+                # A tile that is not full ends with copies of its last row, which are not summed.
+                tile[r] = picked(picks, min(low + r, stop - 1))
+                labels[r] = y[tile[r]]
+            until = 0 if k else stop
+            advance(
+                X, tile, width, thetas, k, inners, squares, picks, low + AHEAD, until,
+                old, pending, weights, whole, block, old_k,
+            )  # fmt: skip
+            size = min(TILE, stop - low)
+            plain = size == TILE
+            for r in range(TILE):
+                scales[r], norms[r] = 1.0, math.sqrt(squares[r])
+                plain &= SMALL <= squares[r] < math.inf
+            if not plain:
                 for r in range(size):
-                    tile[r] = picked(picks, low + r)
-                    labels[r] = y[tile[r]]
-                    inners[r], squares[r] = products(X, tile[r], thetas, k)
-                    plain &= SMALL <= squares[r] < math.inf
-                if plain:
-                    for r in range(_TILE):
-                        scales[r], norms[r] = 1.0, math.sqrt(squares[r])
-                else:
-                    for r in range(size):
-                        if SMALL <= squares[r] < math.inf:
-                            scales[r], norms[r] = 1.0, math.sqrt(squares[r])
-                        else:
-                            scales[r], inners[r], norms[r] = rescaled(X, tile[r], squares[r], thetas, k)
-                _weigh(link, scales, inners, norms, labels, limits, unit, margins, weights)
-                if valued:
-                    for r in range(size):
-                        values[b, k] += envelope_value(link.code, link.parameter, link.bound, margins[r], labels[r])
-                # Rows that need care are kept out of the loop that has to be fast.
-                if plain:
-                    for r in range(0, _TILE, 4):
-                        add_four(X, tile, weights, r, whole, block, k)
-                else:
-                    for r in range(size):
-                        add_row(X, tile[r], scales[r], weights[r], whole, block, k)
+                    if not SMALL <= squares[r] < math.inf:
+                        scales[r], inners[r], norms[r] = rescaled(X, tile[r], squares[r], thetas, k)
+            _weigh(link, scales, inners, norms, labels, limits, unit, weights)
+            if valued:
+                for r in range(size):
+                    _, margin, label = guarded(scales[r], inners[r], norms[r], labels[r], limits)
+                    values[b, k] += envelope_value(link.code, link.parameter, link.bound, margin, label)
+            # Rows that need care are kept out of the loop that has to be fast.
+            pending = width if plain else 0
+            if not plain:
+                for r in range(size):
+                    add_row(X, tile[r], scales[r], weights[r], whole, block, k)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

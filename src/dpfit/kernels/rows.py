@@ -1,6 +1,6 @@
 """Rows of a matrix as the compiled loops see them, dense or compressed, in a fixed partition into blocks.
 
-What a loop does with a row (`measured`, `add_row`, `add_four`, `write_row`) has one name and two versions, chosen by
+What a loop does with a row (`measured`, `add_row`, `advance`, `write_row`) has one name and two versions, chosen by
 the type of the matrix when the loop is compiled. So each loss is written once, for both.
 """
 
@@ -24,6 +24,12 @@ BLOCKS = 64
 
 LARGEST_BLOCK = 2**22
 """Rows in a block at most: sums of as many integers below 2**31 are exact in float64."""
+
+TILE = 16
+"""Rows that are looked at together."""
+
+AHEAD = 10
+"""How many rows ahead of their use the memory is asked for them."""
 
 SMALL, UP, DOWN = 2.0**-900, 2.0**600, 2.0**-600
 _ACCUMULATED = 2**22
@@ -251,6 +257,75 @@ def _scaled_products(X: Any, i: int, scale: float, Theta: Floats, k: int) -> Any
     return dense if isinstance(X, types.Array) else compressed
 
 
+def advance(
+    X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, picks: Steps, ahead: int,
+    stop: int, old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
+) -> None:  # fmt: skip
+    """Write the products of the rows of a tile with ``Theta[k]``, and add those of the tile before to ``sums[old_k]``.
+
+    Nothing is written if the width is zero instead of the number of columns, and nothing added if the old one is. Old
+    rows must be finite. Rows that stand at ``ahead .. stop`` of the pass are fetched.
+    """
+    raise NotImplementedError
+
+
+@overload(advance, jit_options={"fastmath": {"reassoc", "nsz", "contract"}})
+def _advance(
+    X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, picks: Steps, ahead: int,
+    stop: int, old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
+) -> Any:  # fmt: skip
+    # Four rows of either tile in turns: while rows that are at hand are added, the memory brings others. Each sum of
+    # products comes from one and the same loop, whose order, and thus whose bits, depend on the length of rows only.
+    def dense(
+        X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, picks: Steps,
+        ahead: int, stop: int, old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
+    ) -> None:  # fmt: skip
+        for t in range(0, TILE, 4):
+            for at in range(ahead + t, min(ahead + t + 2, stop)):
+                prefetch(X, picked(picks, at))
+            a, b, c, d = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
+            inner_a = inner_b = inner_c = inner_d = 0.0
+            square_a = square_b = square_c = square_d = 0.0
+            for j in range(width):
+                slope = Theta[k, j]
+                entry_a, entry_b = np.float64(X[a, j]), np.float64(X[b, j])
+                entry_c, entry_d = np.float64(X[c, j]), np.float64(X[d, j])
+                inner_a += entry_a * slope
+                inner_b += entry_b * slope
+                inner_c += entry_c * slope
+                inner_d += entry_d * slope
+                square_a += entry_a * entry_a
+                square_b += entry_b * entry_b
+                square_c += entry_c * entry_c
+                square_d += entry_d * entry_d
+            inners[t], inners[t + 1], inners[t + 2], inners[t + 3] = inner_a, inner_b, inner_c, inner_d
+            squares[t], squares[t + 1], squares[t + 2], squares[t + 3] = square_a, square_b, square_c, square_d
+            for at in range(ahead + t + 2, min(ahead + t + 4, stop)):
+                prefetch(X, picked(picks, at))
+            a, b, c, d = old[t], old[t + 1], old[t + 2], old[t + 3]
+            p, q, r, s = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
+            if whole:
+                for j in range(old_width):
+                    pair = np.rint(p * X[a, j]) + np.rint(q * X[b, j])
+                    sums[old_k, j] += pair + (np.rint(r * X[c, j]) + np.rint(s * X[d, j]))
+            else:
+                for j in range(old_width):
+                    sums[old_k, j] += (p * X[a, j] + q * X[b, j]) + (r * X[c, j] + s * X[d, j])
+
+    def compressed(
+        X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, picks: Steps,
+        ahead: int, stop: int, old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
+    ) -> None:  # fmt: skip
+        if old_width:
+            for r in range(TILE):
+                add_row(X, old[r], 1.0, weights[r], whole, sums, old_k)
+        if width:
+            for r in range(TILE):
+                inners[r], squares[r] = compressed_products(X, tile[r], 1.0, Theta, k)
+
+    return dense if isinstance(X, types.Array) else compressed
+
+
 @njit(cache=True, error_model="numpy", forceinline=True)
 def measured(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float, float]:
     """Return ``(scale, inner, norm)``: a power of two, and the two products of ``scale * X[i]``.
@@ -299,31 +374,6 @@ def _add_row(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Flo
     return dense if isinstance(X, types.Array) else compressed
 
 
-def add_four(X: Any, i: Steps, weights: Floats, first: int, whole: bool, sums: Floats, k: int) -> None:
-    """Add the four finite rows from `first` on at once, which saves three of four passes over the sums."""
-    raise NotImplementedError
-
-
-@overload(add_four, jit_options={"fastmath": {"contract"}})
-def _add_four(X: Any, i: Steps, weights: Floats, first: int, whole: bool, sums: Floats, k: int) -> Any:
-    def dense(X: Any, i: Steps, weights: Floats, first: int, whole: bool, sums: Floats, k: int) -> None:
-        a, b, c, d = i[first], i[first + 1], i[first + 2], i[first + 3]
-        p, q, r, s = weights[first], weights[first + 1], weights[first + 2], weights[first + 3]
-        if whole:
-            for j in range(X.shape[1]):
-                pair = np.rint(p * X[a, j]) + np.rint(q * X[b, j])
-                sums[k, j] += pair + (np.rint(r * X[c, j]) + np.rint(s * X[d, j]))
-        else:
-            for j in range(X.shape[1]):
-                sums[k, j] += (p * X[a, j] + q * X[b, j]) + (r * X[c, j] + s * X[d, j])
-
-    def compressed(X: Any, i: Steps, weights: Floats, first: int, whole: bool, sums: Floats, k: int) -> None:
-        for r in range(first, first + 4):
-            add_row(X, i[r], 1.0, weights[r], whole, sums, k)
-
-    return dense if isinstance(X, types.Array) else compressed
-
-
 def write_row(X: Any, i: int, scale: float, weight: float, row: Floats) -> None:
     """Write ``weight * (scale * X[i])``; zero, whatever the row holds, for weight zero."""
     raise NotImplementedError
@@ -362,22 +412,5 @@ def _layout(X: Any) -> Any:
 
     def compressed(X: Any) -> Any:
         return Compressed(*X)
-
-    return dense if isinstance(X, types.Array) else compressed
-
-
-def fetch(X: Any, picks: Steps, start: int, stop: int) -> None:
-    """Ask the memory for rows that are read soon."""
-    raise NotImplementedError
-
-
-@overload(fetch, jit_options=_INLINED)
-def _fetch(X: Any, picks: Steps, start: int, stop: int) -> Any:
-    def dense(X: Any, picks: Steps, start: int, stop: int) -> None:
-        for p in range(start, stop):
-            prefetch(X, picked(picks, p))
-
-    def compressed(X: Any, picks: Steps, start: int, stop: int) -> None:
-        pass
 
     return dense if isinstance(X, types.Array) else compressed
