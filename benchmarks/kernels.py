@@ -55,8 +55,8 @@ def read_rows(X: np.ndarray, picks: np.ndarray) -> float:
 def best(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
     """Return the shortest time of each call.
 
-    Calls take turns, so that all see the same moods of the machine, and run five times in each turn: the threads of
-    BLAS and of numba wait busily for a while after their work and slow down whoever comes next.
+    Calls take turns, so that all see the same moods of the machine, and run five times in each turn, after a pause: the
+    threads of BLAS and of numba wait busily for a while after their work and slow down whoever comes next.
     """
     for call in calls.values():
         call()
@@ -64,6 +64,7 @@ def best(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float
     rounds, start = 0, time.perf_counter()
     while rounds < 2 or time.perf_counter() - start < seconds:
         for name, call in calls.items():
+            time.sleep(0.1)
             for _ in range(5):
                 begin = time.perf_counter()
                 call()
