@@ -16,7 +16,7 @@ from typing import Any
 
 import numba
 
-_SHARES = 4
+_SHARES = 16
 """Parts of the work for each thread: one that starts late gets fewer of them."""
 
 
@@ -36,10 +36,20 @@ def spread(loop: Callable[..., None], blocks: int, work: int, *arguments: Any) -
         return
     shares = min(blocks, _SHARES * threads)
     cuts = [share * blocks // shares for share in range(shares + 1)]
-    pool = _pool(os.getpid(), threads)
-    futures = [pool.submit(loop, *part, *arguments) for part in pairwise(cuts)]
-    for future in futures:
-        future.result()
+    # Whoever is free takes the next part; the threads that call and those that are called work alike.
+    parts = iter(list(pairwise(cuts)))
+
+    def work_on() -> None:
+        while (part := next(parts, None)) is not None:
+            loop(*part, *arguments)
+
+    pool = _pool(os.getpid(), threads - 1)
+    futures = [pool.submit(work_on) for _ in range(threads - 1)]
+    try:
+        work_on()
+    finally:
+        for future in futures:
+            future.result()
 
 
 @lru_cache(maxsize=4)
