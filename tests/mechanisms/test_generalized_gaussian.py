@@ -11,6 +11,7 @@ from scipy.stats import chi2, gennorm
 from dpfit.audit import Fixed, LikelihoodRatio, Mu, PlanRuns, TradeOff, audit_runs
 from dpfit.core import Answer, Run
 from dpfit.mechanisms.counting import Flags, NoisyCounts
+from dpfit.mechanisms.gaussian_counts import gaussian_counts
 from dpfit.mechanisms.generalized_gaussian import (
     GeneralizedGaussianCountNoise,
     GeneralizedGaussianCounts,
@@ -144,6 +145,20 @@ def test_the_largest_error_is_below_that_of_gaussian_noise(number, gain):
     ours = generalized_gaussian.plan(Answer(n=10, workload=Flags(number)), BUDGET).risk.expected
     theirs = IndependentErrors(2.0, math.sqrt(2 * number) / gaussian.mu(1.0, 1e-6), number).expected_max
     assert 1 - ours / theirs >= gain
+
+
+def test_slopes_of_the_largest_error_over_four_decades():
+    """Gaussian noise grows like sqrt(k log k), slope 0.559 in logarithms here; the best shape stays near sqrt(k)."""
+    numbers = np.array([10**2, 10**3, 10**4, 10**5, 10**6])
+    logs = np.log(numbers)
+    problems = [Answer(n=1, workload=Flags(int(k))) for k in numbers]
+    best, normal = (
+        np.polyfit(logs, np.log([law.plan(problem, BUDGET).risk.expected for problem in problems]), 1)[0]
+        for law in (generalized_gaussian, gaussian_counts)
+    )
+    rate = np.polyfit(logs, 0.5 * (logs + np.log(logs)), 1)[0]
+    assert abs(normal - rate) < 0.01
+    assert 0.5 < best < normal - 0.025
 
 
 def test_drawn_noise_has_the_rounded_law():

@@ -10,6 +10,7 @@ from dpfit.theory import generalized_gaussian as law
 from dpfit.theory.errors import checked_criterion
 from dpfit.theory.generalized_gaussian import IndependentErrors
 from dpfit.theory.k_norm import CubeErrors
+from dpfit.theory.l2_laplace import BallErrors
 
 SHAPES = (1.0, 1.5, 2.0, 4.0, 10.0)
 
@@ -94,6 +95,29 @@ def test_cards_c11_numbers():
     assert [CubeErrors(1.0, k).max_quantile(0.95) for k in (10, 50, 100)] == pytest.approx(
         [15.7, 62.2, 117.0], abs=0.05
     )
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.999])
+def test_ball_errors_of_one_answer_are_laplace(level):
+    law = BallErrors(2.0, 1)
+    assert law.quantile(level) == pytest.approx(-2.0 * np.log1p(-level), rel=1e-6)
+    assert law.max_quantile(level) == pytest.approx(-2.0 * np.log1p(-level), rel=1e-6)
+    assert law.average == pytest.approx(2.0)
+    assert law.expected_max == pytest.approx(2.0)
+
+
+def test_ball_errors_by_a_radius_and_a_direction():
+    """Another way to draw the law, a Gamma radius and a uniform direction: 100,000 draws, five standard errors."""
+    rng, number, draws = np.random.default_rng(8), 7, 100_000
+    ways = rng.standard_normal((draws, number))
+    errors = np.abs(ways / np.linalg.norm(ways, axis=1, keepdims=True)) * rng.gamma(number, size=(draws, 1))
+    law, largest = BallErrors(1.0, number), errors.max(axis=1)
+    assert abs(largest.mean() - law.expected_max) < 5 * largest.std() / np.sqrt(draws)
+    assert abs(errors[:, 0].mean() - law.average) < 5 * errors[:, 0].std() / np.sqrt(draws)
+    for level in (0.5, 0.95):
+        spread = 5 * np.sqrt(level * (1 - level) / draws)
+        assert abs(np.mean(errors[:, 0] <= law.quantile(level)) - level) < spread
+        assert abs(np.mean(largest <= law.max_quantile(level)) - level) < spread
 
 
 @pytest.mark.parametrize("bad", ["worst", 0.0, 1.0, -1, float("nan"), True])

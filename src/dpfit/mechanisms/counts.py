@@ -7,13 +7,13 @@ facts only (the workload, the budget), so it costs nothing. Reference: [Gan22] c
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from dpfit.core import Answer, Plan, Step, require_records
 from dpfit.mechanisms.counting import (
     CountingAlgorithm,
-    CountNoise,
     NoisyCounts,
     counting_basis,
     counting_workload,
@@ -26,6 +26,9 @@ from dpfit.mechanisms.laplace_counts import laplace_counts
 from dpfit.privacy import Budget, NotReachable
 from dpfit.privacy.record import Record
 from dpfit.theory.errors import checked_criterion
+
+L = TypeVar("L")
+N = TypeVar("N")
 
 LAWS: dict[str, CountingAlgorithm] = {
     "laplace": laplace_counts,
@@ -81,7 +84,7 @@ class BestCounts:
         workload = counting_workload(self.name, problem)
         checked_criterion(minimize)
         number, changed = workload.number, workload.changed(budget.relation)
-        laws = _calibrated(noise, number, changed, budget, minimize)
+        laws = calibrated_laws(noise, LAWS, lambda law: law.noise(number, changed, budget, minimize))
         ranked = sorted(laws, key=lambda law: law.errors(number, changed).size(minimize))
         considered = tuple(Considered(law.label, law.errors(number, changed).size(minimize)) for law in ranked)
         mechanism = NoisyCounts(ranked[0], workload, budget.relation)
@@ -92,17 +95,16 @@ class BestCounts:
         return moving_counts(relation)
 
 
-def _calibrated(
-    names: tuple[str, ...], number: int, changed: int, budget: Budget, minimize: str | float
-) -> list[CountNoise]:
-    """The laws that can keep the budget, calibrated to it."""
-    unknown = [name for name in names if name not in LAWS]
+def calibrated_laws(names: tuple[str, ...], known: Mapping[str, L], noise: Callable[[L], N]) -> list[N]:
+    """The noise of each named law that can keep a budget, calibrated to it by ``noise``."""
+    unknown = [name for name in names if name not in known]
     if unknown or not names:
-        raise ValueError(f"noise must name some of {', '.join(LAWS)}, got {', '.join(map(repr, unknown)) or 'nothing'}")
+        named = ", ".join(map(repr, unknown)) or "nothing"
+        raise ValueError(f"noise must name some of {', '.join(known)}, got {named}")
     laws, refusals = [], []
     for name in names:
         try:
-            laws.append(LAWS[name].noise(number, changed, budget, minimize))
+            laws.append(noise(known[name]))
         except NotReachable as error:
             refusals.append(str(error))
     if not laws:

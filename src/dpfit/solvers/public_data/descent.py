@@ -8,14 +8,14 @@ Reference: [Gan22] Theorem 74, whose variance is replaced by the exact one; docs
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Cost, Iterative, Minimize, Run
+from dpfit.core import Cost, Minimize, Run
 from dpfit.data.records import Arrays, Data
 from dpfit.losses.glm import GLM
 from dpfit.privacy import Assumption, Basis, Budget
@@ -29,6 +29,7 @@ from dpfit.solvers.gradient.noisy_gd import (
     trajectory_basis,
     unclipped,
 )
+from dpfit.solvers.gradient.side_by_side import SideBySide
 from dpfit.solvers.public_data.survey import Clipping, Survey, survey
 
 Floats = NDArray[np.float64]
@@ -37,6 +38,9 @@ Move = Callable[[Floats, Floats], Floats]
 
 STEPS = 50
 """Steps by default: they cost passes, not privacy."""
+
+RECORDS_PER_DIMENSION = 1.5
+"""With fewer public records for each parameter their fit may be worse than none, and they are not looked at."""
 
 QUANTILES = (0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
 """The shares of public gradients within the clipping norms that are compared."""
@@ -76,11 +80,11 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class PublicDescent(Iterative):
+class PublicDescent(SideBySide):
     """Descent on noisy private gradients; all fields are public.
 
-    ``clip`` bounds the gradients of private records; if it is None the public ones decide. Data without public records
-    are left to `noisy_gd`, with as many passes.
+    ``clip`` bounds the gradients of private records; if it is None the public ones decide. Data without public records,
+    or with fewer than `RECORDS_PER_DIMENSION` for each parameter, are left to `noisy_gd`, with as many passes.
     """
 
     problem: Minimize
@@ -167,32 +171,28 @@ class PublicDescent(Iterative):
         return setting, points, average + sums.shares[index] * points
 
     def finish(self, state: tuple[Setting, Floats, Floats]) -> Floats:
-        return np.asarray(state[2][0])
+        """The averages, one for each of the points."""
+        return state[2]
 
     def run(self, data: Any, run: Run) -> Floats:
-        if not has_public(data):
+        if not self.uses_public(data):
             return np.asarray(self.without_public().run(data, run))
-        return np.asarray(super().run(data, run))
+        return np.asarray(super().run(data, run)[0])
 
-    def run_many(self, data: Any, run: Run, count: int) -> list[Floats]:
-        """Independent runs side by side, one pass over the data per step for all of them."""
-        if not has_public(data):
+    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Floats]:
+        """Independent runs side by side."""
+        if not self.uses_public(data):
             return self.without_public().run_many(data, run, count)
-        setting, point, average = self.init(data, run)
-        state = setting, np.tile(point, (count, 1)), np.tile(average, (count, 1))
-        for index in range(self.steps):
-            state = self.step(state, index, data, run)
-        return list(state[2])
+        return super().run_many(data, run, count)
+
+    def uses_public(self, data: Any) -> bool:
+        """Whether there are enough public records to learn from; their number is a public fact."""
+        public = getattr(data, "public", None)
+        return public is not None and len(public) >= RECORDS_PER_DIMENSION * self.problem.dimension
 
     def without_public(self) -> NoisyGD:
-        """What runs when there are no public records."""
+        """What runs when there are no public records, or too few."""
         return practical_rule(self.problem, self.relation, self.noise_multiplier, max_passes=self.steps, clip=self.clip)
-
-
-def has_public(data: Any) -> bool:
-    """Whether there are public records; a public fact."""
-    public = getattr(data, "public", None)
-    return public is not None and len(public) > 0
 
 
 def predicted_risks(

@@ -6,6 +6,7 @@ are different, accuracy suffers and nothing else.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,13 +14,15 @@ from numpy.typing import NDArray
 
 from dpfit.core import Minimize
 from dpfit.data.records import Data
+from dpfit.losses.glm import Squared
 from dpfit.solvers.public_data.public_loss import PublicLoss, public_loss
 
 Floats = NDArray[np.float64]
 
-_FIRST_RIDGE = 1e-3
-_RIDGES = np.geomspace(1e-7, 1.0, 15)
-"""Ridges of the public fit, as shares of the largest curvature: the first one, and those that it is chosen from."""
+_RIDGES = np.geomspace(100.0, 1e-7, 19)
+"""Ridges of the public fit, as shares of the largest curvature; the first ones leave little but zero."""
+_PATIENCE = 4
+"""After so many ridges in a row that err more on left-out records, smaller ones are not tried."""
 _NOISE_FLOOR = 1e-10
 """Eigenvalues below this share of the largest one are rounding errors."""
 _FLAT = 1e-6
@@ -46,6 +49,8 @@ class Survey:
         Norms of the gradients of records at fits that leave them out, which are as large as those of fresh records.
     slopes, bends
         First (at fits that leave the record out) and second derivatives of the loss of each record in the margin.
+    turned
+        The public rows along the eigenvectors.
     """
 
     psi: PublicLoss
@@ -57,15 +62,15 @@ class Survey:
     norms: Floats
     slopes: Floats
     bends: Floats
+    turned: Floats
 
     def clipped(self, clip: float) -> Clipping:
         """What clipping gradients at a norm does on average."""
-        turned = self.psi.rows @ self.vectors
-        bent = self.bends[:, np.newaxis] * turned**2
-        kept = np.where(self.norms <= clip, 1.0, 0.0)
+        within = np.where(self.norms <= clip, self.bends, 0.0)
+        kept, bent = np.stack([within, self.bends]) @ self.turned**2
         # One more record that is not clipped: a share of zero would stop all motion.
-        one = bent.mean(axis=0) + _TINY
-        shares = (kept @ bent + one) / (bent.sum(axis=0) + one)
+        one = bent / len(within) + _TINY
+        shares = (kept + one) / (bent + one)
         # Records on the wrong side lose most, so clipping mostly rescales the fit: the shift along the fit is all that
         # is estimated. In all directions together, few records would give noise.
         lost = self.slopes * np.maximum(1 - clip / np.maximum(self.norms, _TINY), 0.0)
@@ -93,15 +98,11 @@ def survey(problem: Minimize, public: Data) -> Survey:
     >>> found.point.round(2).tolist(), found.values.round(3).tolist(), float(found.norms.max().round(2))
     ([1.0, -2.0], [0.125, 0.5], 0.1)
     """
-    psi = public_loss(problem, public, 0.0)
-    origin = np.zeros((1, problem.dimension))
-    scale = float(np.linalg.norm(psi.hessian(origin[0]), 2)) or 1.0
-    first = replace(psi, ridge=problem.ridge + _FIRST_RIDGE * scale)
-    start = _Fit.at(first, first.inverse_gradients(origin, origin)[0])
-    ridges = problem.ridge + _RIDGES * scale
-    chosen = replace(psi, ridge=float(min(ridges, key=start.left_out_loss)))
-    fit = _Fit.at(chosen, chosen.inverse_gradients(origin, start.point[np.newaxis])[0])
-    leverages, slopes = fit.left_out(chosen.ridge)
+    start = _Fit.at(public_loss(problem, public, 0.0), np.zeros(problem.dimension))
+    fit = start.best(problem.ridge + _RIDGES * (float(start.values.max()) or 1.0))
+    chosen = fit.psi
+    leverages, margins = fit.left_out()
+    slopes = chosen.loss.slope(margins, chosen.labels)
     return Survey(
         chosen,
         fit.point,
@@ -112,6 +113,7 @@ def survey(problem: Minimize, public: Data) -> Survey:
         np.abs(slopes) * np.linalg.norm(chosen.rows, axis=1),
         slopes,
         fit.bends,
+        fit.turned,
     )
 
 
@@ -138,20 +140,37 @@ class _Fit:
         values, vectors = np.linalg.eigh(replace(psi, ridge=0.0).hessian(point))
         return _Fit(psi, point, bends, np.maximum(values, 0.0), vectors, psi.rows @ vectors)
 
-    def left_out_loss(self, ridge: float) -> float:
-        """The mean loss of records at fits with another ridge that leave them out, to second order."""
-        gradient = self.vectors.T @ replace(self.psi, ridge=ridge).gradients(self.point[np.newaxis])[0]
-        moved = replace(self, point=self.point - self.vectors @ (gradient / (self.values + ridge)))
-        return float(self.psi.loss.value(moved._left_out_margins(ridge)[1], self.psi.labels).mean())
+    def best(self, ridges: Floats) -> _Fit:
+        """The fit with the ridge that errs least on left-out records, from the largest ridge on.
 
-    def left_out(self, ridge: float) -> tuple[Floats, Floats]:
-        """Leverages, and slopes of records at fits that leave them out."""
-        leverages, margins = self._left_out_margins(ridge)
-        return leverages, self.psi.loss.slope(margins, self.psi.labels)
+        Each fit starts from the one before. Where small ridges overfit, the search ends before records become
+        separable, of which a fit without one record says little.
+        """
+        best, least, worse = self, math.inf, 0
+        fit = self
+        for ridge in ridges:
+            fit = fit._fitted(float(ridge))
+            loss = float(fit.psi.loss.value(fit.left_out()[1], fit.psi.labels).mean())
+            best, least, worse = (fit, loss, 0) if loss < least else (best, least, worse + 1)
+            if worse == _PATIENCE:
+                break
+        return best
 
-    def _left_out_margins(self, ridge: float) -> tuple[Floats, Floats]:
-        """A record that is left out moves the fit by one Newton step: exact for the squared loss."""
-        sizes = (self.turned**2 / (self.values + ridge)).sum(axis=1) / len(self.turned)
+    def _fitted(self, ridge: float) -> _Fit:
+        """The fit with this ridge, found from here: one Newton step if the loss is quadratic."""
+        psi = replace(self.psi, ridge=ridge)
+        if not isinstance(psi.loss, Squared):
+            origin = np.zeros((1, len(self.point)))
+            return _Fit.at(psi, psi.inverse_gradients(origin, self.point[np.newaxis])[0])
+        gradient = self.vectors.T @ psi.gradients(self.point[np.newaxis])[0]
+        return replace(self, psi=psi, point=self.point - self.vectors @ (gradient / (self.values + ridge)))
+
+    def left_out(self) -> tuple[Floats, Floats]:
+        """Leverages, and the margins of records at fits that leave them out.
+
+        A record that is left out moves the fit by one Newton step: exact for the squared loss.
+        """
+        sizes = self.turned**2 @ (1 / (self.values + self.psi.ridge)) / len(self.turned)
         leverages = np.minimum(self.bends * sizes, _LARGEST_LEVERAGE)
         margins = self.psi.rows @ self.point
         slopes = self.psi.loss.slope(margins, self.psi.labels)
@@ -180,7 +199,7 @@ class _Fit:
     def variances(self, leverages: Floats, ridge: float, private: int) -> Floats:
         """Sampling variance of the two fits ("sandwich", scores scaled by leverage) plus what the ridge holds back."""
         slopes = self.psi.loss.slope(self.psi.rows @ self.point, self.psi.labels)
-        scores = ((slopes**2 / (1 - leverages))[:, np.newaxis] * self.turned**2).mean(axis=0)
+        scores = (slopes**2 / (1 - leverages)) @ self.turned**2 / len(slopes)
         kept = self.values / (self.values + ridge)
         size = float((self.point**2).sum() / max(float((kept**2).sum()), 1.0))
         sampling = scores / (self.values + ridge) ** 2 * (1 / len(slopes) + 1 / private)
