@@ -15,8 +15,10 @@ from dpfit.samplers.certificate import (
     NotCertified,
     TotalVariation,
     Uncertified,
+    WithinChiSquare,
     WithinGaussian,
     WithinMaxDivergence,
+    WithinRenyi,
     WithinWasserstein,
 )
 from oracles.continuous import both_directions
@@ -27,6 +29,8 @@ ALL = (
     WithinGaussian(0.1),
     WithinMaxDivergence(0.1),
     TotalVariation(1e-3),
+    WithinChiSquare(1e-3),
+    WithinRenyi(2.0, 1e-3, 2e-3),
     Uncertified(),
 )
 
@@ -41,6 +45,9 @@ def test_events():
     assert WithinMaxDivergence(0.1).event(Pure(1.0)).epsilon == pytest.approx(1.2)
     assert WithinMaxDivergence(0.1).event(GaussianPrivate(1.0)).mu == pytest.approx(1 + 2 * gaussian.from_pure(0.1))
     assert TotalVariation(0.1).event(Pure(1.0)) == WithinTotalVariation(Pure(1.0), 0.1)
+    assert WithinChiSquare(0.04).event(Pure(1.0)) == TotalVariation(0.1).event(Pure(1.0))
+    assert WithinRenyi(1.5, 0.08, 0.02).event(Pure(1.0)) == TotalVariation(0.1).event(Pure(1.0))
+    assert WithinChiSquare(math.inf).total_variation == WithinRenyi(2.0, 9.0, math.inf).total_variation
     for certificate, ideal in (
         (WithinWasserstein(0.1), Pure(1.0)),
         (Uncertified(), Pure(1.0)),

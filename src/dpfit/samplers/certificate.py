@@ -1,16 +1,17 @@
 """What a sampler promises about the law of what it draws, for every dataset.
 
 A certificate turns the event of the ideal mechanism, which draws from the target itself, into the event of what is run.
-Proofs: docs/explanation/certificates.md, section 2.
+Proofs: docs/explanation/certificates.md, section 2, and docs/explanation/chains.md, section 3.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from dpfit.privacy import gaussian
-from dpfit.privacy.check import non_negative, probability
+from dpfit.privacy.check import non_negative, number, probability
 from dpfit.privacy.event import BoundedRange, Event, GaussianPrivate, Pure, WithinTotalVariation
 from dpfit.privacy.record import Record
 
@@ -125,6 +126,62 @@ class TotalVariation(Certificate):
 
     def event(self, ideal: Event) -> Event:
         return WithinTotalVariation(ideal, self.distance)
+
+
+@dataclass(frozen=True)
+class WithinChiSquare(Certificate):
+    """The chi-square divergence of the draw's law from the target, the target's variance of the density ratio.
+
+    Half its root bounds the total variation (Cauchy and Schwarz), and by that it is priced.
+
+    >>> WithinChiSquare(4e-18).event(Pure(1.0))
+    WithinTotalVariation(event=Pure(epsilon=1.0), distance=1e-09)
+    """
+
+    kind = "certificate_chi_square"
+    divergence: float
+
+    def __post_init__(self) -> None:
+        non_negative("divergence", self.divergence)
+
+    @property
+    def total_variation(self) -> TotalVariation:
+        """The weaker certificate."""
+        return TotalVariation(min(1.0, math.sqrt(self.divergence) / 2))
+
+    def event(self, ideal: Event) -> Event:
+        return self.total_variation.event(ideal)
+
+
+@dataclass(frozen=True)
+class WithinRenyi(Certificate):
+    """The Renyi divergences of this order, of the draw's law from the target and of the target from the draw's law.
+
+    Either may be infinite. They grow with the order, so that each bounds the relative entropy, and by that (Pinsker)
+    the total variation, which prices them.
+
+    >>> WithinRenyi(2.0, 2e-18, float("inf")).event(Pure(1.0))
+    WithinTotalVariation(event=Pure(epsilon=1.0), distance=1e-09)
+    """
+
+    kind = "certificate_renyi"
+    order: float
+    forward: float
+    backward: float
+
+    def __post_init__(self) -> None:
+        if not number("order", self.order) >= 1:
+            raise ValueError(f"order must be at least 1, got {self.order!r}")
+        non_negative("forward", self.forward)
+        non_negative("backward", self.backward)
+
+    @property
+    def total_variation(self) -> TotalVariation:
+        """The weaker certificate."""
+        return TotalVariation(min(1.0, math.sqrt(min(self.forward, self.backward) / 2)))
+
+    def event(self, ideal: Event) -> Event:
+        return self.total_variation.event(ideal)
 
 
 @dataclass(frozen=True)
