@@ -22,7 +22,8 @@ from dpfit.kernels.rows import as_labels, as_rows, blocks, layout, measured, pie
 from dpfit.kernels.threads import spread
 from dpfit.losses.base import Loss
 from dpfit.losses.glm import Logistic
-from dpfit.noise.source import Floats, Steps
+from dpfit.losses.links import decay
+from dpfit.noise.source import Floats
 
 Sums = Callable[[Floats], tuple[Floats, Floats]]
 """From points (k, d), which are trusted, to the values (k,) and gradients (k, d) of a sum of losses."""
@@ -32,10 +33,6 @@ _COPIED = 2**27
 """Entries of the copy at most: one GiB."""
 _FASTER = 4
 """How many entries this loop reads while others read one; `spread` weighs the work against waking a thread."""
-
-_LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
-_ROUND = 1.5 * 2.0**52
-"""Adding it rounds to a whole number, which the last bits of the sum then hold."""
 
 
 def repeated_sums(X: Any, y: npt.ArrayLike, loss: Loss, **guards: Unpack[Guards]) -> Sums | None:
@@ -95,8 +92,7 @@ def _fill(rows: Any, y: Floats, count: int, start: int, bounds: tuple[Any, ...],
 @njit(cache=True, error_model="numpy", nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _logistic(first: int, last: int, tiles: Floats, each: int, thetas: Floats, values: Floats, sums: Floats) -> None:
     """Add values and gradients of blocks ``first .. last`` of tiles."""
-    z, ones, slopes, powers = np.zeros(_TILE), np.zeros(_TILE), np.zeros(_TILE), np.zeros(_TILE)
-    bits, exponents = ones.view(np.int64), powers.view(np.int64)
+    z, ones, slopes = np.zeros(_TILE), np.zeros(_TILE), np.zeros(_TILE)
     count, width = len(tiles), tiles.shape[1]
     for b in range(first, last):
         for t in range(b * count // each, (b + 1) * count // each):
@@ -105,7 +101,7 @@ def _logistic(first: int, last: int, tiles: Floats, each: int, thetas: Floats, v
                 for j in range(width):
                     for r in range(_TILE):
                         z[r] += tiles[t, j, r] * thetas[k, j]
-                _activate(z, powers, exponents, bits, ones, slopes)
+                _activate(z, ones, slopes)
                 # The logarithm of a product of numbers in [1, 2] is the sum of their logarithms.
                 linear, product = 0.0, 1.0
                 for r in range(_TILE):
@@ -119,36 +115,10 @@ def _logistic(first: int, last: int, tiles: Floats, each: int, thetas: Floats, v
                     sums[b, k, j] += total
 
 
-# Not to be reassociated: the subtractions undo roundings on purpose.
-@njit(cache=True, error_model="numpy", forceinline=True, fastmath={"contract"})
-def _activate(z: Floats, powers: Floats, exponents: Steps, bits: Steps, ones: Floats, slopes: Floats) -> None:
-    """Write ``1 + exp(-abs(z))`` and the slope ``1 / (1 + exp(-z))``, in loops that become vector instructions.
-
-    ``exp(x) = 2**p exp(r)`` with p whole and abs(r) at most log(2) / 2, where thirteen terms of the series leave less
-    than a rounding error. The power of two is added to the exponent bits of the sum.
-    """
+@njit(cache=True, error_model="numpy")
+def _activate(z: Floats, ones: Floats, slopes: Floats) -> None:
+    """Write ``1 + exp(-abs(z))`` and the slope ``1 / (1 + exp(-z))``, in a loop that becomes vector instructions."""
     for r in range(_TILE):
-        powers[r] = max(-abs(z[r]), -700.0) * _LOG2_E + _ROUND
-    for r in range(_TILE):
-        whole = powers[r] - _ROUND
-        x = (max(-abs(z[r]), -700.0) - whole * _LN2_HIGH) - whole * _LN2_LOW
-        series = 1 / 6227020800
-        series = series * x + 1 / 479001600
-        series = series * x + 1 / 39916800
-        series = series * x + 1 / 3628800
-        series = series * x + 1 / 362880
-        series = series * x + 1 / 40320
-        series = series * x + 1 / 5040
-        series = series * x + 1 / 720
-        series = series * x + 1 / 120
-        series = series * x + 1 / 24
-        series = series * x + 1 / 6
-        series = series * x + 1 / 2
-        series = series * x + 1.0
-        ones[r] = series * x + 1.0
-    for r in range(_TILE):
-        bits[r] += exponents[r] << 52
-    for r in range(_TILE):
-        tail = ones[r]
+        tail = decay(abs(z[r]))
         ones[r] = 1.0 + tail
         slopes[r] = (1.0 if z[r] >= 0.0 else tail) / (1.0 + tail)
