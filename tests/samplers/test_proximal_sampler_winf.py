@@ -8,11 +8,14 @@ from grids import cells, masses, proximal_kernel, quantile_distance
 from scipy.special import ndtr, ndtri
 from scipy.stats import kstest
 
+from dpfit.core import Minimize
+from dpfit.data.records import Arrays
 from dpfit.geometry import Box, L2Ball
+from dpfit.losses import Bounds, Logistic
 from dpfit.noise import Source
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
-from dpfit.samplers.potential import Potential
-from dpfit.samplers.proximal_sampler_winf import ProximalSampler
+from dpfit.samplers.potential import Potential, gibbs
+from dpfit.samplers.proximal_sampler_winf import PreconditionedSampler, PreconditionedSteps, ProximalSampler
 
 CELLS = 300
 
@@ -94,7 +97,87 @@ def test_the_chain_and_exact_rejection_agree():
     assert kstest(np.linalg.norm(chain, axis=1), np.linalg.norm(exact, axis=1)).pvalue > 1e-6
 
 
+def logistic_target(n=200, d=3, radius=4.0, t=2.0):
+    random = np.random.default_rng(12)
+    rows = random.normal(size=(n, d)) * [1.0, 0.3, 0.1][:d]
+    labels = np.where(rows[:, 0] + 0.2 * random.normal(size=n) > 0, 1.0, -1.0)
+    ball = L2Ball(d, radius, (-0.3,) * d)
+    problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, domain=ball, ridge=0.01)
+    return problem, gibbs(problem, Arrays(rows, labels), t)
+
+
+def test_the_sandwich_holds_all_hessians():
+    _, target = logistic_target()
+    lower, upper = target.sandwich()
+    for point in target.domain.sample(Source(9), 100):
+        hessian = target.hessian(point)
+        assert np.linalg.eigvalsh(hessian - lower)[0] >= 0
+        assert np.linalg.eigvalsh(upper - hessian)[0] >= 0
+
+
+def test_the_preconditioned_chain_and_exact_rejection_agree():
+    """A mode on the boundary, and directions of very different curvature."""
+    _, target = logistic_target()
+    chain = PreconditionedSampler(0.05).draw(target, 120, Source(10))
+    exact = GibbsRejection().draw(target, 4000, Source(11))
+    assert np.mean(np.linalg.norm(exact - target.domain.centre, axis=1) > 3.8) > 0.1
+    for along in np.eye(3):
+        assert kstest(chain @ along, exact @ along).pvalue > 1e-6
+    assert kstest(np.linalg.norm(chain, axis=1), np.linalg.norm(exact, axis=1)).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4])
+def test_the_preconditioned_chain_forgets_at_the_certified_rate(share):
+    """Quadratic f of minimum c: each step takes the mean the share 1 - 1 / (1 + step_size) of the way, or more.
+
+    With all of the curvature in the matrix (share 1) it is exactly that, along the steep direction and the flat one.
+    """
+    H, c = np.diag([50.0, 0.5]), np.array([3.0, -8.0])
+
+    def convex(x):
+        return np.sum((x - c) @ H * (x - c), axis=1) / 2, (x - c) @ H
+
+    target = Potential(Box((-99.0,) * 2, (99.0,) * 2), 1e-9, c, convex, sandwich=lambda: (share * H, H * (1 + 1e-12)))
+    steps = PreconditionedSteps(target, *target.sandwich(), step_size=0.5)
+    source, draws = Source(13), []
+    for _ in range(400):
+        state = steps.init()
+        for _ in range(2):
+            state = steps.step(state, source)
+        draws.append(state.point)
+    left = 1 - np.mean(draws, axis=0) / c
+    error = 6 * np.std(draws, axis=0) / np.sqrt(400) / np.abs(c)
+    assert np.all(left <= 1 / 1.5**2 + error)
+    if share == 1:
+        assert np.all(left >= 1 / 1.5**2 - error)
+        assert np.all(error < 0.15)
+
+
+def test_preconditioned_steps_are_counted_as_certified():
+    """Distance radius sqrt(largest / smallest) / (1 + step_size)^steps, with 1 + 1 / step_size = spread / 2.4."""
+    lower, upper = np.diag([40.0, 3.0]), np.diag([400.0, 30.0])
+    target = Potential(L2Ball(2, 2.0), 1.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
+    steps = PreconditionedSteps(target, lower, upper)
+    spread = 360 / 41 + 27 / 4
+    eta = 1 / (spread / 2.4 - 1)
+    assert steps.step_size == pytest.approx(eta)
+    assert steps.number(1e-5) == math.ceil(math.log(2e5 * math.sqrt(41 / 4)) / math.log1p(eta))
+    assert PreconditionedSampler(1e-5).certificate.distance == 1e-5
+
+
+def test_progress_is_told_in_hundredths():
+    _, target = logistic_target(n=20)
+    told = []
+    PreconditionedSampler(1e-4).draw(target, 2, Source(14), told.append)
+    assert told == pytest.approx(np.arange(1, 101) / 100)
+
+
 def test_refusals_are_public():
+    with pytest.raises(ValueError, match="distance"):
+        PreconditionedSampler(0.0)
+    corner = Potential(L2Ball(1, 2.0), 1.0, np.zeros(1), lambda x: (np.abs(x[:, 0]), np.sign(x)))
+    with pytest.raises(ValueError, match="without corners"):
+        PreconditionedSampler(1.0).draw(corner, 1, Source(1))
     flat = Potential(L2Ball(1, 2.0), 1.0, np.zeros(1), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
     for sampler in (ProximalSampler(1.1, 2.0, 1.0, 3), ProximalSampler(1.0, 1.9, 1.0, 3)):
         with pytest.raises(ValueError, match="another target"):

@@ -7,7 +7,8 @@ span of one record's scores when it is added or removed, twice that when it is r
 Reference: [ASAP] Lemma 5, Definition 16; [Liu24] Equation 3.2; Dong, Durfee and Rogers (2020) for bounded range.
 
 Scores are whole numbers of steps and acceptance is decided by an exact integer draw, so the promise holds for what is
-run. On a continuous domain the same mechanism is `dpfit.solvers.gibbs.asap_perturb` under a pure budget.
+run. On a grid of parameters it is `dpfit.mechanisms.net`, on a continuous domain `dpfit.solvers.gibbs.asap_perturb`
+under a pure budget.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Answer, Mechanism, Risk, Run, Step, require_records
-from dpfit.noise import Grid, discrete_laplace
+from dpfit.noise import Grid, Source, discrete_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of, positive
 from dpfit.privacy.event import BoundedRange, Event
@@ -99,18 +100,8 @@ class ExponentialChoice(Mechanism):
         return self.run_many(data, run, 1)[0]
 
     def run_many(self, data: Any, run: Run, count: int) -> list[NDArray[np.int64]]:
-        """Independent choices by rejection from uniform ones.
-
-        A two-sided geometric draw of scale s is at least g >= 0 with probability proportional to exp(-g / s).
-        """
-        gaps = self._gaps(data)
-        chosen: list[int] = []
-        while (missing := count - len(chosen)) > 0:
-            trials = missing * len(gaps)
-            proposed = run.noise.integers(len(gaps), trials)
-            kept = proposed[discrete_laplace(self.scale, trials, run.noise) >= gaps[proposed]]
-            chosen += kept[:missing].tolist()
-        return [np.array([one], dtype=np.int64) for one in chosen]
+        """Independent choices."""
+        return [np.array([one], dtype=np.int64) for one in choices(self._gaps(data), self.scale, count, run.noise)]
 
     def _gaps(self, data: Any) -> NDArray[np.int64]:
         try:
@@ -125,6 +116,20 @@ class ExponentialChoice(Mechanism):
             raise ValueError(f"the plan is for n = {self.n} records, the data have {len(rows)}")
         scores = self.query.scores(rows)
         return np.asarray(scores.max() - scores)
+
+
+def choices(gaps: NDArray[np.int64], scale: float, count: int, source: Source) -> list[int]:
+    """Independent draws of a candidate, with probability proportional to exp(-gap / scale), by rejection.
+
+    A two-sided geometric draw of scale s is at least g >= 0 with probability proportional to exp(-g / s).
+    """
+    chosen: list[int] = []
+    while (missing := count - len(chosen)) > 0:
+        trials = missing * len(gaps)
+        proposed = source.integers(len(gaps), trials)
+        kept = proposed[discrete_laplace(scale, trials, source) >= gaps[proposed]]
+        chosen += kept[:missing].tolist()
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """Exact draws from a Gibbs density by rejection from one normal law.
 
-On the domain the potential is at least its tangent plane at an anchor of the domain plus a quadratic with a matrix H
-below all its Hessians. So the normal law of precision H restricted to the domain is an envelope, and accepting x with
-probability exp(-(U(x) - minorant(x))) leaves exactly the target. For quadratic losses every proposal in the domain is
-accepted; for generalized self-concordant ones (logistic) about exp(-d M radius / 2) of them. The data are read only for
-proposals in the domain.
+On the domain the potential is at least its tangent plane at an anchor of the domain plus a function that starts out as
+the quadratic of its Hessian there and, for generalized self-concordant losses, bends away from it no faster than a
+known rate: the minorant. A normal law of lower precision, restricted to the domain, is an envelope of the minorant.
+Proposals that do not survive the minorant are rejected without a look at the data; the others are accepted with
+probability exp(-(U(x) - minorant(x))), which leaves exactly the target. For quadratic losses nothing is rejected; for
+logistic ones about one pass in two or three is kept wherever the sample is concentrated.
 
 Certificate: exact, in real arithmetic. Nothing is capped. Reference: [ASAP] Remark 11, with the envelope that makes it
 work; docs/explanation/certificates.md, section 3.
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.optimize import brentq
 
 from dpfit.geometry import Box, L2Ball
 from dpfit.geometry.base import Domain
@@ -27,7 +28,14 @@ from dpfit.samplers.exact_rgo import tangent_rejection
 from dpfit.samplers.potential import Floats, Potential
 
 _NEWTON_STEPS = 50
-_BATCH = 1024
+_HALVINGS = 30
+_MODEL_STEPS = 200
+_NEAR = 0.01
+"""How far the anchor may be above the minimum, in units of the logarithm of a density."""
+_BATCH = 4096
+_SWEEPS = 3
+_TANGENT = 1.0
+"""The exponent of the acceptance up to which a tangent plane is good enough."""
 
 
 @dataclass(frozen=True)
@@ -51,87 +59,210 @@ class GibbsRejection(Record):
         >>> GibbsRejection().draw(flat, 3, Source()).shape
         (3, 2)
         """
-        if target.curvature is None:
+        if target.hessian is None:
             return tangent_rejection(target, np.tile(target.centre, (chains, 1)), target.strength, source)
-        return _quadratic_rejection(target, target.curvature(), chains, source)
+        return _curved_rejection(target, target.hessian, chains, source)
 
 
-def _quadratic_rejection(target: Potential, curvature: Floats, chains: int, source: Source) -> Floats:
-    precision = curvature + target.strength * np.eye(len(curvature))
-    anchor = _anchor(target, precision)
-    value, gradient = (part[0] for part in target.convex(anchor[None]))
-    envelope = _Envelope(target, anchor, gradient + target.strength * (anchor - target.centre), precision)
-    drawn = np.empty((0, len(anchor)))
+def _curved_rejection(target: Potential, hessian: Callable[[Floats], Floats], chains: int, source: Source) -> Floats:
+    point, curvature = anchor(target, hessian)
+    value, gradient = (part[0] for part in target.convex(point[None]))
+    if isinstance(target.domain, Box) and np.trace(curvature) <= 2 * _TANGENT * target.strength:
+        return tangent_rejection(target, np.tile(target.centre, (chains, 1)), target.strength, source)
+    minorant = Minorant(point, gradient, curvature, target.bending, farthest(target.domain, point))
+    pull = target.strength * (point - target.centre)
+    envelope = Envelope(target.domain, minorant, target.strength * np.eye(len(point)), pull)
+    drawn = np.empty((0, len(point)))
     while len(drawn) < chains:
-        proposal = envelope.propose(min(_BATCH, 2 * (chains - len(drawn))), source)
-        offset = proposal - anchor
-        gap = target.convex(proposal)[0] - value - offset @ gradient - np.sum(offset @ curvature * offset, axis=1) / 2
+        proposal = envelope.propose(min(_BATCH, chains - len(drawn)), source)
+        gap = target.convex(proposal)[0] - value - minorant.above(proposal)
         drawn = np.concatenate([drawn, proposal[source.exponential(len(gap)) >= gap]])
-    return drawn[:chains]
+    return drawn
 
 
-class _Envelope:
-    """Draws prop. to exp(-<slope, x - anchor> - <x - anchor, precision (x - anchor)> / 2) on the domain.
+@dataclass(frozen=True, eq=False)
+class Minorant:
+    """What a convex function exceeds its value at an anchor by, at least.
 
-    Where the domain stops the minimizer, the mean of that normal law is outside, perhaps far. A fence is a quadratic
-    that is zero on the boundary and negative inside; with it the law peaks on the boundary, near the minimizer, and
-    what the fence adds inside is rejected again. It costs no look at the data.
+    If its Hessian at the anchor is at least ``curvature``, and falls with the distance s by no more than a factor
+    exp(-bending * s), that is <gradient, x - anchor> + remains(bending * s) * |x - anchor|^2_curvature / 2.
+    ``reach`` is the largest distance that is asked for.
     """
 
-    def __init__(self, target: Potential, anchor: Floats, slope: Floats, precision: Floats) -> None:
-        self.domain, self.middle = target.domain, np.asarray(target.domain.centre)
-        half = _half_widths(target.domain)
-        # How hard the potential pushes outwards at the anchor, along the radius or along each coordinate.
-        outwards = -slope * (anchor - self.middle) / half
-        push = np.maximum(outwards.sum() if isinstance(target.domain, L2Ball) else outwards, 0.0)
-        self.weight = np.broadcast_to(push / half, anchor.shape)
-        self.depth = float(np.sum(np.broadcast_to(push * half, anchor.shape))) / 2
-        if isinstance(target.domain, L2Ball):
-            self.depth /= len(anchor)
-        fenced = precision + np.diag(self.weight)
-        self.lower = np.linalg.cholesky(fenced)
-        self.mean = anchor - cho_solve((self.lower, True), slope + self.weight * (anchor - self.middle))
+    anchor: Floats
+    gradient: Floats
+    curvature: Floats
+    bending: float
+    reach: float
+
+    @property
+    def least(self) -> Floats:
+        """The matrix of a quadratic below this function wherever it is asked for."""
+        return np.asarray(remains(np.asarray(self.bending * self.reach)) * self.curvature)
+
+    def above(self, points: Floats) -> Floats:
+        """The lower bound at points (k, d)."""
+        offset = points - self.anchor
+        return np.asarray(offset @ self.gradient + self._quadratic(offset) * self._remains(offset))
+
+    def bend(self, points: Floats) -> Floats:
+        """By how much it exceeds its tangent plane plus the quadratic of ``least``."""
+        offset = points - self.anchor
+        left = self._remains(offset) - remains(np.asarray(self.bending * self.reach))
+        return np.asarray(self._quadratic(offset) * np.maximum(left, 0.0))
+
+    def _quadratic(self, offset: Floats) -> Floats:
+        return np.asarray(np.sum(offset @ self.curvature * offset, axis=1) / 2)
+
+    def _remains(self, offset: Floats) -> Floats:
+        return remains(self.bending * np.linalg.norm(offset, axis=1))
+
+
+def remains(s: Floats) -> Floats:
+    """2 (exp(-s) - 1 + s) / s**2: the mean of exp(-s u) over u in [0, 1] with density 2 (1 - u).
+
+    >>> remains(np.array([0.0, 1.0])).round(6).tolist()
+    [1.0, 0.735759]
+    """
+    small = np.minimum(s, 0.05)
+    series = 1 - small / 3 * (1 - small / 4 * (1 - small / 5 * (1 - small / 6 * (1 - small / 7))))
+    large = np.maximum(s, 0.05)
+    return np.asarray(np.where(s < 0.05, series, 2 * (np.expm1(-large) + large) / large**2))
+
+
+class Envelope:
+    """Draws prop. to exp(-minorant(x) - <pull, x - anchor> - <x - anchor, added (x - anchor)> / 2) on the domain.
+
+    Proposals are normal, by the quadratic below the minorant, plus a fence: a quadratic that is zero on the boundary of
+    the domain and negative inside, without which a normal law whose mean is outside, or that is wider than the domain,
+    might never meet it. What the quadratic and the fence are too low by is rejected again, without the data.
+    """
+
+    def __init__(self, domain: Domain, minorant: Minorant, added: Floats, pull: Floats) -> None:
+        self.domain, self.minorant, self.middle = domain, minorant, np.asarray(domain.centre)
+        precision, offset = minorant.least + added, minorant.anchor - self.middle
+        linear = precision @ offset - (minorant.gradient + pull)
+        if isinstance(domain, Box):
+            half = (np.asarray(domain.upper) - np.asarray(domain.lower)) / 2
+            self.weight = _box_fence(precision, linear, half)
+        elif isinstance(domain, L2Ball):
+            half = np.full(len(offset), domain.norm_bound / len(offset) ** 0.5)
+            self.weight = np.full(len(offset), _ball_fence(precision, linear, domain.norm_bound))
+        else:
+            raise ValueError(f"there is a sampler for balls and boxes, not for {domain.kind!r}")
+        self.depth = float(self.weight @ half**2) / 2
+        values, self.axes = spectrum(precision + np.diag(self.weight))
+        along = self.axes.T @ linear
+        self.mean, self.deviation = along / values, values**-0.5
 
     def propose(self, number: int, source: Source) -> Floats:
-        """At least one draw, from as many trials as it takes."""
-        found = np.empty((0, len(self.mean)))
-        while not len(found):
-            normal = source.gaussian((number, len(self.mean)))
-            trial = self.mean + solve_triangular(self.lower, normal.T, lower=True, trans="T").T
+        """At least one draw and at most ``number``, from as many trials as it takes."""
+        trials = number
+        while True:
+            normal = source.gaussian((trials, len(self.mean)))
+            trial = self.middle + (self.mean + self.deviation * normal) @ self.axes.T
             trial = trial[self.domain.contains(trial, tolerance=0.0)]
             fence = self.depth - (trial - self.middle) ** 2 @ self.weight / 2
-            found = trial[source.exponential(len(trial)) >= fence]
-            number = min(2 * number, _BATCH)
-        return found
+            kept = source.exponential(len(trial)) >= fence + self.minorant.bend(trial)
+            if kept.any():
+                return np.asarray(trial[kept][:number])
+            trials = min(2 * trials, _BATCH)
 
 
-def _half_widths(domain: Domain) -> Floats:
-    """The radius of a ball, half the widths of a box."""
-    if isinstance(domain, L2Ball):
-        return np.asarray(domain.norm_bound)
-    if isinstance(domain, Box):
-        return np.asarray((np.asarray(domain.upper) - np.asarray(domain.lower)) / 2)
-    raise ValueError(f"there is a sampler for balls and boxes, not for {domain.kind!r}")
+def spectrum(matrix: Floats) -> tuple[Floats, Floats]:
+    """Eigenvalues and eigenvectors of a positive matrix; those that rounding made vanish are put where it would."""
+    values, axes = np.linalg.eigh(matrix)
+    return np.maximum(values, 1e-15 * values[-1]), axes
 
 
-def _anchor(target: Potential, precision: Floats) -> Floats:
-    """A point of the domain near the minimizer of the potential; a poor one would only be slow."""
-    factor = cho_factor(precision)
+def _ball_fence(precision: Floats, linear: Floats, radius: float) -> float:
+    """The weight q for which the fewest fenced proposals fail; zero if none is needed.
+
+    A fence multiplies what is proposed in all by exp(q R^2 / 2) E exp(-q |x|^2 / 2), a convex function of q that is
+    least where the mean square of the fenced law is R^2 (the Chernoff bound of being in the ball).
+    """
+    values, axes = spectrum(precision)
+    return _fitting_weight(values, axes.T @ linear, radius, 1.0)
+
+
+def _fitting_weight(values: Floats, along: Floats, radius: float, width: float) -> float:
+    """The least q >= 0 for which the sums of width / (v + q) and of (a / (v + q))^2 are at most R^2 together."""
+
+    def excess(weight: float) -> float:
+        return float(np.sum(width / (values + weight)) + np.sum((along / (values + weight)) ** 2)) / radius**2 - 1
+
+    if excess(0.0) <= 0:
+        return 0.0
+    high = len(values) / radius**2 + float(np.linalg.norm(along)) / radius
+    while excess(high) > 0:
+        high *= 2
+    return float(brentq(excess, 0.0, high, rtol=1e-6))
+
+
+def _box_fence(precision: Floats, linear: Floats, half: Floats) -> Floats:
+    """The same for a box, one weight for each coordinate: sweeps that make each mean square fit, given the others."""
+    values, axes = spectrum(precision)
+    weight, covariance = np.zeros(len(half)), axes / values @ axes.T
+    for _ in range(_SWEEPS):
+        for i, bound in enumerate(half**2):
+            variance, mean = covariance[i, i], covariance[i] @ linear
+            if weight[i] == 0 and variance + mean**2 <= bound:
+                continue
+            # With precision 1 / u the mean square is u + (u mean / variance)^2.
+            u = 2 * bound / (1 + (1 + 4 * bound * (mean / variance) ** 2) ** 0.5)
+            more = max(1 / u - 1 / variance, -weight[i])
+            covariance = covariance - np.outer(covariance[i], covariance[i]) * more / (1 + more * variance)
+            weight[i] += more
+    return weight
+
+
+def farthest(domain: Domain, point: Floats) -> float:
+    """How far from the point the domain goes, at most."""
+    return domain.radius() + float(np.linalg.norm(point - domain.centre))
+
+
+def anchor(target: Potential, hessian: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:
+    """A point of the domain near the minimizer of the potential, and the Hessian of f there, by Newton's method.
+
+    A poor one would only be slow.
+    """
     point = target.domain.project(target.centre)
     height, slope = _potential(target, point)
-    smallest = 1 / float(np.trace(precision))
     for _ in range(_NEWTON_STEPS):
-        newton = -cho_solve(factor, slope)
-        tries = [newton * 0.5**j for j in range(4)] + [-slope * smallest * 4.0**j for j in range(-2, 6)]
-        points = target.domain.project(point + np.array(tries))
-        values, gradients = target.convex(points)
-        heights = values + target.strength / 2 * np.sum((points - target.centre) ** 2, axis=1)
-        best = int(np.argmin(heights))
-        if not heights[best] < height - 1e-6:
-            break
-        point, height = points[best], float(heights[best])
-        slope = gradients[best] + target.strength * (point - target.centre)
-    return point
+        curvature = hessian(point)
+        precision = curvature + target.strength * np.eye(len(point))
+        way = quadratic_minimizer(target.domain, point, slope, precision) - point
+        if -(slope @ way + way @ precision @ way / 2) < _NEAR:
+            return point, curvature
+        for halving in range(_HALVINGS):
+            there = target.domain.project(point + 0.5**halving * way)
+            lower, steepness = _potential(target, there)
+            if lower < height:
+                break
+        else:
+            return point, curvature
+        point, height, slope = there, lower, steepness
+    return point, hessian(point)
+
+
+def quadratic_minimizer(domain: Domain, point: Floats, slope: Floats, precision: Floats) -> Floats:
+    """About where in the domain <slope, x - point> + |x - point|^2_precision / 2 is least."""
+    values, axes = spectrum(precision)
+    free = point - axes @ (axes.T @ slope / values)
+    if domain.contains(free, tolerance=0.0):
+        return np.asarray(free)
+    if isinstance(domain, L2Ball):
+        along = axes.T @ (precision @ (point - domain.centre) - slope)
+        weight = _fitting_weight(values, along, domain.norm_bound, 0.0)
+        return domain.project(domain.centre + axes @ (along / (values + weight)))
+    step = 1 / float(values[-1])
+    last, look, momentum = point, point, 1.0
+    for _ in range(_MODEL_STEPS):
+        found = domain.project(look - step * (slope + precision @ (look - point)))
+        faster = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        look = found + (momentum - 1) / faster * (found - last)
+        last, momentum = found, faster
+    return last
 
 
 def _potential(target: Potential, point: Floats) -> tuple[float, Floats]:

@@ -19,7 +19,7 @@ from dpfit.privacy.check import positive
 from dpfit.samplers.potential import Floats, Potential
 from dpfit.samplers.truncated_gaussian import gaussian_within
 
-_ANCHOR_STEPS = 3
+_ANCHOR_STEPS = 1
 _TRIALS = 8
 
 

@@ -14,38 +14,41 @@ from dpfit.core import Minimize
 from dpfit.data.records import Data
 from dpfit.geometry.base import Domain
 from dpfit.losses.glm import GLM
-from dpfit.privacy.check import positive
+from dpfit.privacy.check import non_negative, positive
 
 Floats = NDArray[np.float64]
 
 _SAFE = 1 - 1e-9
-"""Curvature from data is lowered by more than its rounding error, so that minorants stay below."""
+"""Hessians are lowered by more than their rounding error, so that minorants stay below."""
 
 
 @dataclass(frozen=True, eq=False)
 class Potential:
     """U(x) = f(x) + (strength / 2) norm(x - centre)**2 on the domain, f convex there.
 
-    ``convex`` gives values (k,) and subgradients (k, d) of f at points (k, d). ``curvature``, where known, gives a
-    symmetric matrix A for which f(x) - <x, A x> / 2 is still convex on the domain.
+    ``convex`` gives values (k,) and subgradients (k, d) of f at points (k, d). ``hessian``, where known, is that of f,
+    and ``bending`` says how fast it changes: along a way of length s in the domain no second derivative falls by more
+    than a factor exp(-bending * s) (generalized self-concordance). ``sandwich`` gives two matrices between which the
+    Hessian is everywhere in the domain: f(x) - <x, A x> / 2 and <x, B x> / 2 - f(x) are convex there.
     """
 
     domain: Domain
     strength: float
     centre: Floats
     convex: Callable[[Floats], tuple[Floats, Floats]]
-    curvature: Callable[[], Floats] | None = None
+    hessian: Callable[[Floats], Floats] | None = None
+    bending: float = 0.0
+    sandwich: Callable[[], tuple[Floats, Floats]] | None = None
 
     def __post_init__(self) -> None:
         positive("strength", self.strength)
+        non_negative("bending", self.bending)
 
 
 def gibbs(problem: Minimize, data: Data, inverse_temperature: float) -> Potential:
     """The potential inverse_temperature * (sum of guarded losses + (n * ridge / 2) norm(theta)**2).
 
-    The strong convexity comes from the ridge and the declared number n, never from the data. Generalized
-    self-concordance bounds the curvature on the whole domain from that at its centre:
-    Hess f(x) >= exp(-M norm(x - centre)) Hess f(centre).
+    The strong convexity that promises lean on comes from the ridge and the declared number n, never from the data.
     """
     loss: Any = problem.loss
     domain = bounded_domain(problem)
@@ -54,19 +57,38 @@ def gibbs(problem: Minimize, data: Data, inverse_temperature: float) -> Potentia
         values, gradients = data.gradients(loss, points, **problem.guards)
         return inverse_temperature * values, inverse_temperature * gradients
 
-    def curvature() -> Floats:
-        lowered = inverse_temperature * math.exp(-bending(problem)) * _SAFE
-        return np.asarray(lowered * data.hessian(loss, domain.centre, **problem.guards))
+    def hessian(point: Floats) -> Floats:
+        return np.asarray(inverse_temperature * _SAFE * data.hessian(loss, point, **problem.guards))
 
-    known = isinstance(loss, GLM) and math.isfinite(bending(problem))
-    strength = inverse_temperature * problem.n * problem.ridge
-    return Potential(domain, strength, np.zeros(problem.dimension), convex, curvature if known else None)
+    def sandwich() -> tuple[Floats, Floats]:
+        lower, upper = curvatures(problem)
+        gram = inverse_temperature * data.gram(**problem.guards)[0]
+        return np.asarray(lower * _SAFE * gram), np.asarray(upper / _SAFE * gram)
+
+    bend = bending(problem)
+    return Potential(
+        domain,
+        inverse_temperature * problem.n * problem.ridge,
+        np.zeros(problem.dimension),
+        convex,
+        hessian if math.isfinite(bend) else None,
+        bend if math.isfinite(bend) else 0.0,
+        sandwich if math.isfinite(curvatures(problem)[1]) else None,
+    )
+
+
+def curvatures(problem: Minimize) -> tuple[float, float]:
+    """The least and largest second derivative of the loss in the margin; zero and infinity if they are not known."""
+    if not isinstance(problem.loss, GLM):
+        return 0.0, math.inf
+    lower, upper = problem.loss.curvature(problem.bounds, problem.radius)
+    return lower.value, math.inf if upper is None else upper.value
 
 
 def bending(problem: Minimize) -> float:
-    """By which power of e curvatures of the loss can differ between the domain's centre and its other points."""
+    """How fast logarithms of second derivatives of the loss can change in the domain; infinite if that is not known."""
     constant = problem.loss.self_concordance(problem.bounds, problem.radius)
-    return math.inf if constant is None else constant.value * bounded_domain(problem).radius()
+    return constant.value if constant is not None and isinstance(problem.loss, GLM) else math.inf
 
 
 def bounded_domain(problem: Minimize) -> Domain:

@@ -5,6 +5,9 @@ m-strongly convex on a bounded convex domain, two chains can be coupled so that 
 1 + step_size * m, surely. So after t steps from the centre the chain is within radius / (1 + step_size * m)**t of a
 draw from the target; no warm start, no smoothness, no mixing time is assumed.
 
+Preconditioned, noise and oracle follow a matrix that lies below all Hessians of U. In its norm U is 1-strongly convex,
+so that the chain is fast along every direction, not only along the steepest.
+
 Certificates: W-infinity; and, one step later, Gaussian closeness (no noise is needed then).
 Reference: [Liu24] Algorithm 13; docs/explanation/certificates.md, sections 4 and 5.
 """
@@ -21,10 +24,16 @@ from dpfit.noise import Source
 from dpfit.privacy.check import count, positive
 from dpfit.privacy.record import Record
 from dpfit.samplers.certificate import WithinGaussian, WithinWasserstein
+from dpfit.samplers.exact_gibbs_rejection import Envelope, Minorant, quadratic_minimizer, spectrum
 from dpfit.samplers.exact_rgo import exact_rgo
 from dpfit.samplers.potential import Floats, Potential
 
 _UP = 1 + 1e-12
+REJECTION = 1.2
+"""The exponent of the acceptance that a preconditioned step aims at: with one pass for the anchor, about the best."""
+_LARGEST_STEP = 20.0
+_TRIALS = 6
+_TICKS = 100
 
 
 @dataclass(frozen=True)
@@ -96,3 +105,124 @@ class ProximalSampler(Record):
             if progress is not None:
                 progress((index + 1) / self.steps)
         return state
+
+
+@dataclass(frozen=True)
+class PreconditionedSampler(Record):
+    """The chain in the norm of a matrix below all Hessians; how far from its target it ends, at most, is all it says.
+
+    The matrix, the step and the number of steps follow from the data and stay inside.
+    """
+
+    kind = "preconditioned_sampler_winf"
+    distance: float
+
+    def __post_init__(self) -> None:
+        positive("distance", self.distance)
+
+    @property
+    def certificate(self) -> WithinWasserstein:
+        """The Euclidean distance that was asked for."""
+        return WithinWasserstein(self.distance)
+
+    def draw(
+        self, target: Potential, chains: int, source: Source, progress: Callable[[float], None] | None = None
+    ) -> Floats:
+        """The last states of independent chains, (chains, d); ``progress`` is told in hundredths of the work.
+
+        >>> from dpfit.geometry import L2Ball
+        >>> steep = np.diag([100.0, 1.0])
+        >>> bowl = Potential(
+        ...     L2Ball(2, 1.0), 1.0, np.zeros(2), lambda x: (np.sum(x @ steep * x, axis=1) / 2, x @ steep),
+        ...     sandwich=lambda: (steep, steep),
+        ... )
+        >>> PreconditionedSampler(1e-6).draw(bowl, 3, Source()).shape
+        (3, 2)
+        """
+        if target.sandwich is None:
+            raise ValueError("there is a preconditioner for generalized linear losses without corners only")
+        steps = PreconditionedSteps(target, *target.sandwich())
+        number = steps.number(self.distance)
+        drawn, ticks = [], _Ticks(progress)
+        for chain in range(chains):
+            state = steps.init()
+            for index in range(number):
+                state = steps.step(state, source)
+                ticks.tell((chain * number + index + 1) / (chains * number))
+            drawn.append(state.point)
+        return np.array(drawn)
+
+
+class _Ticks:
+    """Tells hundredths of the work only: how many steps there are depends on the data."""
+
+    def __init__(self, progress: Callable[[float], None] | None) -> None:
+        self.progress, self.told = progress, 0
+
+    def tell(self, done: float) -> None:
+        while self.progress is not None and self.told < int(done * _TICKS):
+            self.told += 1
+            self.progress(self.told / _TICKS)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a chain is, with the value and gradient there of the part of the potential that reads the data."""
+
+    point: Floats
+    value: float
+    gradient: Floats
+
+
+class PreconditionedSteps:
+    """Noise of covariance step_size / metric, then the oracle exp(-U(x) - |x - y|^2_metric / (2 step_size))."""
+
+    def __init__(self, target: Potential, lower: Floats, upper: Floats, step_size: float | None = None) -> None:
+        self.target, self.lower = target, lower
+        identity = np.eye(len(lower))
+        self.metric = lower + target.strength * identity
+        self.values, self.axes = spectrum(self.metric)
+        # The acceptance is about exp(-spread / (2 (1 + 1 / step_size))).
+        spread = float(np.sum(np.sum((upper - lower) @ self.axes * self.axes, axis=0) / self.values))
+        self.step_size = step_size or 1 / max(spread / (2 * REJECTION) - 1, 1 / _LARGEST_STEP)
+        self.added = self.metric / self.step_size + target.strength * identity
+        self.model = (lower + upper) / 2 + self.added
+
+    def number(self, distance: float) -> int:
+        """How many steps come within a Euclidean distance of the target, from the centre of the domain."""
+        least = max(self.values[0] - 1e-9 * self.values[-1], self.target.strength)
+        ratio = self.target.domain.radius() * math.sqrt(self.values[-1] / least) / distance
+        return max(1, math.ceil(math.log(_UP * ratio) / math.log1p(self.step_size)))
+
+    def init(self) -> State:
+        """At the centre of the domain."""
+        return self._state(np.asarray(self.target.domain.centre))
+
+    def step(self, state: State, source: Source) -> State:
+        """Noise, then the oracle by rejection from a minorant at an anchor; each anchor takes one pass."""
+        noise = self.axes @ (source.gaussian(len(self.values)) * np.sqrt(self.step_size / self.values))
+        pulled = self.target.strength * self.target.centre + self.metric @ (state.point + noise) / self.step_size
+        best = state
+        while True:
+            anchor = self._anchor(best, pulled)
+            minorant = Minorant(anchor.point, anchor.gradient, self.lower, 0.0, 0.0)
+            envelope = Envelope(self.target.domain, minorant, self.added, self.added @ anchor.point - pulled)
+            best = min(best, anchor, key=lambda seen: self._height(seen, pulled))
+            for _ in range(_TRIALS):
+                proposal = envelope.propose(1, source)
+                trial = self._state(proposal[0])
+                if source.exponential(1)[0] >= trial.value - anchor.value - minorant.above(proposal)[0]:
+                    return trial
+                # Anchors may follow from rejected proposals: each trial is exact whatever came before.
+                best = min(best, trial, key=lambda seen: self._height(seen, pulled))
+
+    def _anchor(self, near: State, pulled: Floats) -> State:
+        slope = near.gradient + self.added @ near.point - pulled
+        return self._state(quadratic_minimizer(self.target.domain, near.point, slope, self.model))
+
+    def _height(self, state: State, pulled: Floats) -> float:
+        return float(state.value + state.point @ (self.added @ state.point / 2 - pulled))
+
+    def _state(self, point: Floats) -> State:
+        value, gradient = self.target.convex(point[None])
+        return State(point, float(value[0]), gradient[0])

@@ -13,14 +13,14 @@ from dpfit.audit import audit_plan
 from dpfit.core import Minimize, Run, Step, plan_from_json
 from dpfit.data.records import Arrays
 from dpfit.geometry import Box, L1Ball, L2Ball
-from dpfit.losses import Bounds, Hinge, LinearLoss, Logistic, Squared
+from dpfit.losses import Bounds, CustomLoss, Hinge, LinearLoss, Logistic, Squared
 from dpfit.noise import Source
 from dpfit.privacy import Budget
 from dpfit.privacy.event import BoundedRange, GaussianPrivate
 from dpfit.privacy.record import Record
 from dpfit.samplers.certificate import WithinWasserstein
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
-from dpfit.samplers.proximal_sampler_winf import ProximalSampler
+from dpfit.samplers.proximal_sampler_winf import PreconditionedSampler, ProximalSampler
 from dpfit.solvers.gibbs.asap_perturb import PerturbedSample, asap_perturb
 
 RELATIONS = ("replace", "add_remove")
@@ -45,7 +45,7 @@ def test_the_ideal_is_priced_by_the_change_of_one_record(relation):
 @pytest.mark.parametrize("budget", [{"epsilon": 1.0}, {"mu": 0.7}, {"rho": 0.3}, {"epsilon": 1.0, "delta": 1e-6}])
 def test_budgets_are_spent_and_no_more(budget, relation):
     asked = Budget(**budget, relation=relation)
-    for sampler in ("rejection", "proximal"):
+    for sampler in ("rejection", "proximal", "preconditioned"):
         plan = asap_perturb.plan(logistic(), asked, sampler=sampler)
         assert plan.guarantee.meets(asked)
         colder = replace(plan.mechanism, inverse_temperature=plan.mechanism.inverse_temperature * 1.02)
@@ -167,7 +167,7 @@ def test_samplers_are_chosen_from_public_facts():
 def test_hostile_records_are_repaired(value, domain):
     data = Arrays(np.array([[value, 1.0], [1.0, value], [0.0, 1.0]]), np.array([value, 1.0, -1.0]))
     problem = Minimize(n=3, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=2, domain=domain, ridge=0.1)
-    for sampler in ("rejection", "proximal"):
+    for sampler in ("rejection", "proximal", "preconditioned"):
         released = asap_perturb.plan(problem, Budget(mu=1.0), sampler=sampler).run(data, random_state=1).value
         assert domain.contains(released)
 
@@ -180,12 +180,40 @@ def test_refusals_come_before_the_data():
     ):
         with pytest.raises(ValueError, match=match):
             asap_perturb.plan(problem, Budget(mu=1.0))
+    with pytest.raises(ValueError, match="convex loss"):
+        asap_perturb.plan(replace(logistic(), loss=custom(is_convex=False)), Budget(mu=1.0))
+    with pytest.raises(ValueError, match="without corners"):
+        asap_perturb.plan(replace(logistic(), loss=Hinge()), Budget(mu=1.0), sampler="preconditioned")
     with pytest.raises(ValueError, match="single records"):
         asap_perturb.plan(logistic(), Budget(mu=1.0, unit="user"))
     mechanism = asap_perturb.plan(logistic(), Budget(mu=1.0), sampler="proximal").mechanism
     for changed in ({"strong_convexity": mechanism.sampler.strong_convexity * 1.01}, {"radius": 0.5}):
         with pytest.raises(ValueError, match="certificate"):
             replace(mechanism, sampler=replace(mechanism.sampler, **changed))
+
+
+def custom(**facts):
+    return CustomLoss(
+        value_function=lambda theta, rows, labels: np.abs(rows @ theta),
+        gradient_function=lambda theta, rows, labels: np.sign(rows @ theta)[:, None] * rows,
+        lipschitz_bound=1.0,
+        **facts,
+    )
+
+
+def test_what_the_caller_only_says_is_called_declared():
+    plan = asap_perturb.plan(replace(logistic(), loss=custom(is_convex=True)), Budget(mu=1.0))
+    assert "declared" in {a.status for a in plan.basis.assumptions}
+    assert "declared" not in {a.status for a in asap_perturb.plan(logistic(), Budget(mu=1.0)).basis.assumptions}
+
+
+def test_the_preconditioned_chain_is_chosen_where_it_saves_passes():
+    """Forty dimensions on a ball of radius two: too many for rejection, and the ridge alone would make a slow chain."""
+    wide = logistic(100_000, 0.001, L2Ball(40, 2.0))
+    chosen, plain = (asap_perturb.plan(wide, Budget(mu=0.2), sampler=name) for name in ("auto", "proximal"))
+    assert isinstance(chosen.mechanism.sampler, PreconditionedSampler)
+    assert 2 * chosen.cost.passes < plain.cost.passes
+    assert chosen.mechanism.sampler.certificate.displacement > 0
 
 
 def test_the_promise_says_idealised():

@@ -1,19 +1,20 @@
 """The posterior release: its ridge, its bound, its promise."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
 
-from dpfit.core import Minimize, Run
+from dpfit.audit import audit_plan
+from dpfit.core import Minimize, Run, Step
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
 from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic
 from dpfit.noise import Source
-from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy import Budget
 from dpfit.solvers.gibbs.asap_perturb import asap_perturb
-from dpfit.solvers.gibbs.posterior_release import posterior_release
+from dpfit.solvers.gibbs.posterior_release import PosteriorSample, posterior_release
 
 RELATIONS = ("replace", "add_remove")
 
@@ -68,5 +69,33 @@ def test_refusals():
     problem = Minimize(n=10, loss=Logistic(), bounds=Bounds(1.0), features=1)
     with pytest.raises(ValueError, match="bounded domain"):
         posterior_release.plan(problem, Budget(mu=1.0))
-    with pytest.raises(NotReachable, match="asap_perturb"):
-        posterior_release.plan(replace(problem, domain=L2Ball(1, 1.0)), Budget(epsilon=1.0))
+    with pytest.raises(ValueError, match="ridge above zero, or a bounded domain"):
+        posterior_release.plan(problem, Budget(epsilon=1.0))
+    with pytest.raises(ValueError, match="without corners"):
+        posterior_release.plan(replace(problem, loss=Absolute(), ridge=1.0), Budget(epsilon=1.0))
+
+
+@dataclass(frozen=True)
+class Colder(PosteriorSample):
+    """Draws at twice the inverse temperature that it declares."""
+
+    kind = "test_colder_posterior_sample"
+
+    def run_many(self, data, run, count):
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return PosteriorSample(**own | {"inverse_temperature": 2 * self.inverse_temperature}).run_many(data, run, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_audit_reaches_the_promise_and_finds_a_temperature_that_is_too_low(relation):
+    """Linear losses with a ridge of their own are tight: 80% of mu = 1 is shown; twice as cold, it is broken."""
+    problem, data, neighbour = asap_perturb.example(relation)
+    plan = posterior_release.plan(problem, Budget(mu=1.0, relation=relation))
+    assert plan.mechanism.problem.ridge == problem.ridge
+    kept = audit_plan(plan, data, neighbour, runs=10_000, confidence=1 - 1e-6, random_state=1)
+    assert kept.verdict == "kept"
+    assert kept.lower >= 0.8 * kept.promised
+    own = {field.name: getattr(plan.mechanism, field.name) for field in fields(plan.mechanism)}
+    faulty = Step(Colder(**own), plan.basis)
+    assert audit_plan(faulty, data, neighbour, runs=10_000, confidence=1 - 1e-6, random_state=2).verdict == "broken"

@@ -11,7 +11,7 @@ from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, Hinge, Huber, Logistic, Softmax
+from dpfit.losses import Bounds, Hinge, Huber, Logistic, Softmax, Squared
 from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
 from dpfit.privacy.last_iterate import last_iterate_mu, trajectory_mu
@@ -34,6 +34,25 @@ from dpfit.solvers.gradient.noisy_gd import noisy_gd
 def test_reference_values(c, s, sigma, mu):
     assert last_iterate_mu(c, s, sigma) == pytest.approx(mu, rel=3e-9)
     assert last_iterate_mu(c, s, sigma) >= mu * (1 - 1e-10)
+
+
+@pytest.mark.parametrize("size", [0.3, 1.0, 1.7])
+def test_steps_contract_up_to_the_declared_number_of_records(size):
+    problem = Minimize(n=50, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=1, ridge=0.1)
+    descent = LastIterateGD(problem, "add_remove", 1.0, 5, size, 1e9)
+
+    def expansion(records):
+        # Every row has norm one, so the curvature of the sum is the number of records.
+        data = Arrays(np.ones((records, 1)), np.zeros(records))
+        slope = data.gradient(Squared(), [1.0], row_norm=1.0)[1] - data.gradient(Squared(), [0.0], row_norm=1.0)[1]
+        return abs(1 - size * (slope[0] / problem.n + problem.ridge))
+
+    most = descent.most_records
+    assert expansion(most) <= descent.contraction
+    assert expansion(most + 2) > descent.contraction
+    budget = Budget(mu=1.0, relation="add_remove")
+    told = [assumption.text for assumption in last_iterate_gd.plan(problem, budget, clip=1.0).basis.assumptions]
+    assert any("at most" in text and "records" in text for text in told)
 
 
 def test_a_domain_helps_long_runs_only():

@@ -12,7 +12,7 @@ from worst_cases import all_pairs, corner_records, hostile, logistic_case, neigh
 from dpfit.core import Minimize, Run, plan_from_json
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, Hinge, Huber, Logistic, SmoothedHinge, Squared
+from dpfit.losses import Bounds, Hinge, Huber, LinearLoss, Logistic, QuantileHuber, SmoothedHinge, Squared
 from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
 from dpfit.solvers.perturbation.output_perturbation import NoisyMinimizer, excess, output_perturbation
@@ -23,6 +23,7 @@ LOSSES = [
     (Logistic(), Bounds(1.0), (-1.0, 1.0)),
     (SmoothedHinge(0.5), Bounds(1.0), (-1.0, 1.0)),
     (Huber(1.0), Bounds(1.0, -3.0, 2.0), (-3.0, 2.0)),
+    (QuantileHuber(0.7, 1.0), Bounds(1.0, -3.0, 2.0), (-3.0, 2.0)),
 ]
 
 
@@ -146,6 +147,14 @@ def test_one_record_and_no_record():
     plan = output_perturbation.plan(problem, Budget(epsilon=1.0, relation="add_remove"))
     for k in (0, 1):
         assert np.isfinite(plan.run(Arrays(np.ones((k, 2)), np.ones(k)), random_state=1).value).all()
+
+
+def test_the_minimum_of_linear_losses_is_minus_their_mean_over_the_ridge():
+    rows = np.array([[0.6, 0.8], [1.0, 0.0], [0.0, -0.5], [0.3, 0.3]])
+    problem = Minimize(n=4, loss=LinearLoss(), bounds=Bounds(1.0), features=2, ridge=0.5)
+    plan = output_perturbation.plan(problem, Budget(epsilon=1e8), ridge=0.5)
+    released = plan.run(Arrays(rows, np.zeros(4)), random_state=1).value
+    assert released == pytest.approx(-rows.mean(axis=0) / 0.5, abs=1e-4)
 
 
 def test_a_domain_is_met_by_projection():

@@ -29,12 +29,12 @@ from dpfit.noise import add_gaussian, add_l2_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.event import BoundedRange, Composed, Event, Gaussian, GaussianPrivate, L2Laplace
-from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
-from dpfit.samplers.potential import Floats, bending, bounded_domain, gibbs
-from dpfit.samplers.proximal_sampler_winf import ProximalSampler
+from dpfit.samplers.exact_gibbs_rejection import GibbsRejection, remains
+from dpfit.samplers.potential import Floats, bending, bounded_domain, curvatures, gibbs
+from dpfit.samplers.proximal_sampler_winf import REJECTION, PreconditionedSampler, ProximalSampler
 from dpfit.solvers.perturbation.output_perturbation import require_data
 
-Sampler = GibbsRejection | ProximalSampler
+Sampler = GibbsRejection | ProximalSampler | PreconditionedSampler
 
 NOISE_SHARE = {"gaussian": 0.05, "l2_laplace": 0.02}
 """The part of mu, or of epsilon, that pays for the noise. In mu it is added in squares, so it costs 0.13%."""
@@ -43,8 +43,12 @@ _VISIBLE = 0.01
 _ROUNDING = 1e-9
 """What rounding may displace, relative to the radius of the domain."""
 _UP, _DOWN = 1 + 1e-12, 1 - 1e-11
-_LEAST_ACCEPTANCE = 1e-3
-_PASSES_PER_STEP = 7.0
+_LEAST_ACCEPTANCE, _LEAST_PROPOSALS = 1e-3, 1e-6
+"""How rarely a proposal may be accepted, and be compared with the data at all, for rejection to be chosen."""
+_NEWTON_STEPS = 6
+"""A Hessian counts as many passes as there are dimensions."""
+_PASSES_PER_STEP = 2 + math.e
+"""Two for the anchor, and as many as trials are expected."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +101,11 @@ class PerturbedSample(Mechanism):
     def cost(self) -> Cost:
         if isinstance(self.sampler, ProximalSampler):
             passes = _PASSES_PER_STEP * self.sampler.steps
+        elif isinstance(self.sampler, PreconditionedSampler):
+            passes = preconditioned_passes(self.problem, self.inverse_temperature, self.sampler.distance)
         else:
-            passes = 10 + 1 / math.exp(max(log_acceptance(self.problem, self.inverse_temperature), -700.0))
+            trials = 1 / math.exp(max(log_acceptance(self.problem, self.inverse_temperature), -700.0))
+            passes = _NEWTON_STEPS * (self.problem.dimension + 1.0) + trials
         return Cost(gradients=passes * self.problem.n, passes=passes)
 
     @property
@@ -155,37 +162,84 @@ def _rejection_exponent(problem: Minimize, inverse_temperature: float, precision
 
 
 def log_acceptance(problem: Minimize, inverse_temperature: float) -> float:
-    """About how likely a proposal of exact rejection is accepted, from public facts (log)."""
-    tangent = _rejection_exponent(problem, inverse_temperature, inverse_temperature * problem.n * problem.ridge)
-    quadratic = problem.dimension * bending(problem) / 2 if isinstance(problem.loss, GLM) else math.inf
-    return -min(tangent, quadratic)
+    """About how likely a proposal of exact rejection that is compared with the data is accepted (log).
+
+    From public facts: the sample is taken to be as wide as the ridge alone makes it. Minus infinity where too many
+    proposals would fail before they are compared.
+    """
+    t, d = inverse_temperature, problem.dimension
+    strong, domain, rate = t * problem.n * problem.ridge, bounded_domain(problem), bending(problem)
+    if math.isinf(rate):
+        return -_rejection_exponent(problem, t, strong)
+    across = rate * domain.diameter()
+    within = min(rate * math.sqrt(d / strong), across)
+    kept, accepted = (d / 2 * math.log(float(remains(np.asarray(s)))) for s in (across, within))
+    # In a box each coordinate may be at an end, where half of the proposals are lost.
+    fitting = -d * math.log(2) if isinstance(domain, Box) else 0.0
+    return accepted if kept + fitting > math.log(_LEAST_PROPOSALS) else -math.inf
+
+
+def planned_sampler(name: str, problem: Minimize, inverse_temperature: float, noise: str, multiplier: float) -> Sampler:
+    """The sampler of that name, set for a target and the noise on its draws."""
+    one_of("sampler", name, ("auto", "rejection", "proximal", "preconditioned"))
+    if name == "rejection":
+        return GibbsRejection()
+    if name == "preconditioned":
+        if math.isinf(curvatures(problem)[1]):
+            raise ValueError("there is a preconditioner for generalized linear losses without corners only")
+        return PreconditionedSampler(unseen(problem, inverse_temperature, noise, multiplier))
+    make = chain if name == "proximal" else chosen_sampler
+    return make(problem, inverse_temperature, noise, multiplier)
 
 
 def chosen_sampler(problem: Minimize, inverse_temperature: float, noise: str, multiplier: float) -> Sampler:
-    """Exact rejection where proposals are likely to be accepted; else a chain whose noise will hardly be seen."""
+    """Exact rejection where proposals are likely to be accepted; else the chain that needs fewer passes."""
     if log_acceptance(problem, inverse_temperature) > math.log(_LEAST_ACCEPTANCE):
         return GibbsRejection()
-    return chain(problem, inverse_temperature, noise, multiplier)
+    plain = chain(problem, inverse_temperature, noise, multiplier)
+    distance = unseen(problem, inverse_temperature, noise, multiplier)
+    # One chain at a time takes more than passes.
+    if 2 * preconditioned_passes(problem, inverse_temperature, distance) < _PASSES_PER_STEP * plain.steps:
+        return PreconditionedSampler(distance)
+    return plain
 
 
-def chain(problem: Minimize, inverse_temperature: float, noise: str, multiplier: float) -> ProximalSampler:
-    """The proximal sampler with steps that accept one proposal in e, and a distance whose noise is hardly visible."""
-    t, d = inverse_temperature, problem.dimension
+def preconditioned_passes(problem: Minimize, inverse_temperature: float, distance: float) -> float:
+    """About how many passes the preconditioned chain takes, from public facts; infinite where there is none."""
+    lower, upper = curvatures(problem)
+    if math.isinf(upper):
+        return math.inf
+    strong, bent = inverse_temperature * problem.n * problem.ridge, inverse_temperature * problem.n * bend(problem)
+    spread = min(problem.dimension * (upper - lower) / lower if lower > 0 else math.inf, bent / strong)
+    ratio = bounded_domain(problem).radius() * math.sqrt(1 + bent / strong) / distance
+    rate = math.log1p(1 / max(spread / (2 * REJECTION) - 1, 0.05))
+    return problem.dimension + (1 + math.exp(REJECTION)) * math.log(max(ratio, math.e)) / rate
+
+
+def unseen(problem: Minimize, inverse_temperature: float, noise: str, multiplier: float) -> float:
+    """A distance whose noise is hardly visible, and not below what rounding displaces."""
+    t = inverse_temperature
     strong = t * problem.n * problem.ridge
     if math.isfinite(bend(problem)):
         least = 1 / math.sqrt(t * problem.n * bend(problem) + strong)
     else:
         slope = t * problem.n * problem.loss.lipschitz(problem.bounds, problem.radius).value
         least = 1 / (slope + math.sqrt(strong))
+    spread = multiplier * (1.0 if noise == "gaussian" else math.sqrt(problem.dimension + 1))
+    radius = bounded_domain(problem).radius()
+    return max(min(_VISIBLE * least / (2 * spread), radius / 2), _ROUNDING * radius)
+
+
+def chain(problem: Minimize, inverse_temperature: float, noise: str, multiplier: float) -> ProximalSampler:
+    """The proximal sampler with steps that accept one proposal in e, and a distance whose noise is hardly visible."""
+    t = inverse_temperature
+    strong = t * problem.n * problem.ridge
     # The exponent falls at least like the root of the precision, so that two of its squares make it one.
     precision = 2 * strong
     while (exponent := _rejection_exponent(problem, t, precision)) > 1.001:
         precision *= exponent if math.isfinite(bend(problem)) else exponent**2
-    spread = multiplier * (1.0 if noise == "gaussian" else math.sqrt(d + 1))
-    distance = _VISIBLE * least / (2 * spread)
-    radius = bounded_domain(problem).radius()
-    floor = _ROUNDING * radius
-    return ProximalSampler.within(max(min(distance, radius / 2), floor), strong, radius, 1 / (precision - strong))
+    distance = unseen(problem, t, noise, multiplier)
+    return ProximalSampler.within(distance, strong, bounded_domain(problem).radius(), 1 / (precision - strong))
 
 
 @dataclass(frozen=True)
@@ -195,7 +249,9 @@ class ApproximateSamplePerturbation:
     name: str = "asap_perturb"
 
     def plan(self, problem: Minimize, budget: Budget, *, sampler: str = "auto") -> Step:
-        """The coldest density that the budget allows; ``sampler`` is "rejection", "proximal" or "auto".
+        """The coldest density that the budget allows.
+
+        ``sampler`` is "rejection", "proximal", "preconditioned" (generalized linear losses without corners) or "auto".
 
         >>> from dpfit.losses import Logistic
         >>> ball = L2Ball(20, 1.0)
@@ -207,16 +263,10 @@ class ApproximateSamplePerturbation:
         require_records(self.name, budget)
         if not isinstance(problem, Minimize):
             raise ValueError(f"{self.name} solves a Minimize problem, not {getattr(problem, 'kind', problem)!r}")
-        one_of("sampler", sampler, ("auto", "rejection", "proximal"))
         require_strongly_convex(problem)
         noise = "l2_laplace" if budget.kind == "pure" else "gaussian"
         temperature, multiplier = calibrated(problem, budget, noise)
-        drawn: Sampler
-        if sampler == "rejection":
-            drawn = GibbsRejection()
-        else:
-            make = chain if sampler == "proximal" else chosen_sampler
-            drawn = make(problem, temperature, noise, multiplier)
+        drawn = planned_sampler(sampler, problem, temperature, noise, multiplier)
         mechanism = PerturbedSample(problem, budget.relation, temperature, drawn, noise, multiplier)
         return Step(mechanism, sample_basis(problem, budget))
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Cost, Iterative, Minimize, Plan, Risk, Run, Step
+from dpfit.core import Cost, Minimize, Plan, Risk, Run, Step
 from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count, one_of, positive
@@ -32,12 +32,13 @@ from dpfit.solvers.gradient.noisy_gd import (
     start,
     unclipped,
 )
+from dpfit.solvers.gradient.side_by_side import SideBySide
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class LastIterateGD(Iterative):
+class LastIterateGD(SideBySide):
     """The descent itself; ``noise`` is the standard deviation added to the parameter at each step."""
 
     kind = "last_iterate_gd"
@@ -97,6 +98,18 @@ class LastIterateGD(Iterative):
         return factor + 2.0**-50
 
     @property
+    def most_records(self) -> int:
+        """Up to how many records the steps contract as claimed; only under add/remove can there be more than n.
+
+        With k records the curvature is at most k / n * smoothness + ridge, and a step of 1 + contraction over that is
+        the longest that contracts by no less.
+        """
+        steep = (2 - self.step_size * self.problem.ridge) / self.step_size - self.problem.ridge
+        per_record = max(smoothness(self.problem), 1e-300)
+        claimed = max(self.problem.n * 1.0, min(self.problem.n * steep / per_record, 2.0**53) * (1 - 1e-12))
+        return math.floor(claimed)
+
+    @property
     def grid(self) -> Grid:
         """The grid of the parameter."""
         return Grid.fitting(self._exact_shift, self.problem.dimension, "l2")
@@ -128,13 +141,6 @@ class LastIterateGD(Iterative):
             moved, l2_sensitivity=self.shift, noise_multiplier=self.noise / self.shift, source=run.noise, grid=grid
         )
         return noisy if problem.domain is None else problem.domain.project(noisy)
-
-    def run_many(self, data: Any, run: Run, count: int) -> list[Floats]:
-        """Independent runs side by side, one pass over the data per step for all of them."""
-        state = np.tile(self.init(data, run), (count, 1))
-        for index in range(self.steps):
-            state = self.step(state, index, data, run)
-        return list(state)
 
 
 def smoothness(problem: Minimize) -> float:
@@ -179,7 +185,7 @@ class LastIterateGDAlgorithm:
             if reached <= mu and reached >= mu * (1 - 1e-9):
                 break
             mechanism = replace(mechanism, noise=mechanism.noise * reached / mu * (1 + 2.0**-45))
-        return Step(mechanism, last_iterate_basis(budget))
+        return Step(mechanism, last_iterate_basis(mechanism, budget))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """The records of `noisy_gd`, with a ridge."""
@@ -187,14 +193,18 @@ class LastIterateGDAlgorithm:
         return replace(problem, ridge=0.1), data, neighbour
 
 
-def last_iterate_basis(budget: Budget) -> Basis:
+def last_iterate_basis(mechanism: LastIterateGD, budget: Budget) -> Basis:
     """Why the last iterate is private."""
     assumptions = [
         Assumption("each record is scaled into the declared bounds, its gradient is clipped", "enforced"),
         Assumption("only the last iterate is released", "enforced"),
     ]
     if budget.relation == "add_remove":
-        assumptions.append(Assumption("the number n that divides the sums was not read off the data", "declared"))
+        # Counting the records instead would be a decision that depends on them.
+        assumptions += [
+            Assumption("the number n that divides the sums was not read off the data", "declared"),
+            Assumption(f"there are at most {mechanism.most_records} records", "declared"),
+        ]
     return Basis(
         "contraction of noisy steps (docs/explanation/trajectory.md, Theorem 2)",
         budget.relation,

@@ -24,9 +24,14 @@ def parameter_size(problem: Minimize) -> float:
     A unit is 1, or what takes a loss through its curved part (slope bound over largest curvature) if that is less. Rows
     of norm r in d isotropic directions need a parameter of norm sqrt(d) / r for that.
     """
-    unit = min(1.0, steepest(problem) * problem.bounds.row_norm / smoothest(problem))
+    unit = min(1.0, steepest(problem) * problem.bounds.row_norm / _curved(problem))
     size = unit * math.sqrt(problem.features) / problem.bounds.row_norm
     return size if problem.radius is None else min(size, problem.radius)
+
+
+def _curved(problem: Minimize) -> float:
+    """The largest curvature of a loss; that of its slope over one for a linear loss, which has none."""
+    return smoothest(problem) or steepest(problem)
 
 
 def bias(problem: Minimize, ridge: float) -> float:
@@ -43,7 +48,7 @@ def predicted_risk(problem: Minimize, ridge: float, *, output: float, linear: fl
     """
     slope = steepest(problem)
     risks = []
-    for supposed in suppositions(problem, slope, slope / smoothest(problem)):
+    for supposed in suppositions(problem, slope, slope / _curved(problem)):
         whole = supposed.curvatures + ridge
         pulled = (ridge - problem.ridge) ** 2 * supposed.squares
         risks.append(supposed.excess(output + (linear + pulled) / whole**2, problem.ridge))
@@ -61,7 +66,7 @@ def best_ridge(problem: Minimize, noise: Callable[[float], float]) -> float:
     The predictions of `predicted_risk` would ask for two to four times as much: better for small parameters in skewed
     data, worse for large ones, and on the whole no better (docs/explanation/choosing.md).
     """
-    largest = 1e12 * smoothest(problem)
+    largest = 1e12 * _curved(problem)
     candidates = np.geomspace(largest * 10.0**-_DECADES, largest, _POINTS)
     if problem.ridge:
         candidates = np.append(problem.ridge, candidates[candidates > problem.ridge])

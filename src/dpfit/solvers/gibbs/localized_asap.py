@@ -1,0 +1,164 @@
+"""A noisy minimizer, then a certified sample in a ball around it: localized sample perturbation.
+
+The first stage releases the minimizer of a strongly convex objective with noise. The second draws a sample of the Gibbs
+density of the same objective on a ball around what was released, with a radius that the noise exceeds with probability
+``miss`` only. In so small a ball the exponential mechanism can be cold: t = epsilon / (lipschitz * diameter), and exact
+rejection is fast. No domain is needed.
+
+Guarantee: epsilon-DP or mu-GDP for every dataset and for every first output, whether the ball holds the minimizer or
+not: that is a matter of accuracy only. (The printed proof needs the ball to hold it, and so shows less.)
+Reference: [ASAP] Algorithm 3, Theorem 3, with certified samplers; docs/explanation/gibbs.md, section 5.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from dpfit.core import Chain, Minimize, Risk, Step, require_records
+from dpfit.geometry import L2Ball
+from dpfit.privacy import Budget
+from dpfit.privacy.check import positive
+from dpfit.privacy.event import BoundedRange, Event, GaussianPrivate
+from dpfit.solvers.gibbs.asap_perturb import PerturbedSample, asap_perturb
+from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier
+from dpfit.solvers.perturbation.output_perturbation import NoisyMinimizer, gradient_change, output_perturbation
+
+SHARE = {"pure": 0.5, "gaussian": 0.1}
+"""The part of epsilon, or of mu**2, for the first stage. The risk is inversely proportional to the product of the two
+epsilons; under Gaussian DP the first stage is for speed only."""
+_UP, _DOWN = 1 + 1e-12, 1 - 1e-11
+
+
+@dataclass(frozen=True)
+class LocalSample(PerturbedSample):
+    """A sample in a ball around the last of the values released before; the ball's radius is that of the domain."""
+
+    kind = "local_sample"
+
+    @property
+    def ideal(self) -> Event:
+        """What an exact sample does wherever the ball is: by constants that hold at every parameter."""
+        t, change = self.inverse_temperature, gradient_change(self.problem, self.relation)
+        if self.noise == "gaussian":
+            return GaussianPrivate(_UP * change * math.sqrt(t / (self.problem.n * self.problem.ridge)))
+        return BoundedRange(_UP * t * change * self._ball.diameter())
+
+    @property
+    def risk(self) -> Risk:
+        expected = super().risk.expected
+        return Risk(expected, "excess regularized empirical risk if the ball holds the minimizer (proven bound)")
+
+    @property
+    def _ball(self) -> L2Ball:
+        if not isinstance(self.problem.domain, L2Ball):
+            raise ValueError("a local sample is drawn in a ball")
+        return self.problem.domain
+
+    def bind(self, released: tuple[Any, ...]) -> LocalSample:
+        """The ball, moved to what was released last."""
+        if not released:
+            return self
+        ball = replace(self._ball, centred_at=tuple(np.asarray(released[-1], dtype=np.float64).tolist()))
+        return replace(self, problem=replace(self.problem, domain=ball))
+
+
+def local_sample(problem: Minimize, radius: float, budget: Budget, sampler: str = "auto") -> Step:
+    """A sample in a ball of that radius, at first around the origin; the budget is pure or Gaussian."""
+    here = replace(problem, domain=L2Ball(problem.dimension, radius))
+    # Constants of a loss may be smaller near the origin than elsewhere; the budget is scaled as they are.
+    scale = _DOWN * here.lipschitz(budget.relation) / gradient_change(problem, budget.relation)
+    if budget.kind == "pure":
+        scaled = replace(budget, epsilon=scale * positive("epsilon", budget.epsilon))
+    else:
+        scaled = replace(budget, mu=scale * positive("mu", budget.mu))
+    plan = asap_perturb.plan(here, scaled, sampler=sampler)
+    return Step(
+        LocalSample(**{field.name: getattr(plan.mechanism, field.name) for field in fields(plan.mechanism)}), plan.basis
+    )
+
+
+def require_local(name: str, problem: Any, budget: Budget) -> None:
+    """Refuse what has no constants that hold everywhere, no certificate, or a domain."""
+    require_records(name, budget)
+    if not isinstance(problem, Minimize):
+        raise ValueError(f"{name} solves a Minimize problem, not {getattr(problem, 'kind', problem)!r}")
+    if problem.domain is not None:
+        raise ValueError(f"{name} finds its own ball and cannot stay within a domain: asap_perturb can")
+    if not problem.ridge > 0:
+        raise ValueError(f"{name} needs a ridge above zero: it is the strong convexity that promises lean on")
+    if not problem.loss.convex:
+        raise ValueError(f"{name} needs a convex loss, and {problem.loss.kind!r} is not one")
+    gradient_change(problem, budget.relation)
+
+
+@dataclass(frozen=True)
+class LocalizedSamplePerturbation:
+    """Plans the two stages."""
+
+    name: str = "localized_asap"
+
+    def plan(
+        self,
+        problem: Minimize,
+        budget: Budget,
+        *,
+        share: float | None = None,
+        miss: float = 0.01,
+        sampler: str = "auto",
+    ) -> Chain:
+        """A noisy minimizer for ``share`` of the budget, a sample around it for the rest; the value is both.
+
+        ``miss`` is the probability that the ball does not hold the minimizer.
+
+        >>> from dpfit.losses import Bounds, Logistic
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=5, ridge=0.001)
+        >>> plan = localized_asap.plan(problem, Budget(epsilon=1.0))
+        >>> round(plan.guarantee.pure, 2), round(plan.stages[1].mechanism.problem.domain.norm_bound, 2)
+        (1.0, 4.64)
+        """
+        require_local(self.name, problem, budget)
+        if problem.objective != "empirical":
+            raise ValueError(
+                f"{self.name} is for the empirical objective; regularized_exp_mech also for the population"
+            )
+        if not 0 < positive("miss", miss) < 1:
+            raise ValueError(f"miss must lie strictly between 0 and 1, got {miss!r}")
+        first, second = _parts(self.name, budget, share)
+        start = output_perturbation.plan(problem, first, ridge=problem.ridge)
+        return Chain((start, local_sample(problem, ball_radius(start, miss), second, sampler)))
+
+    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
+        """The records of `output_perturbation`, whose minimizer moves by all that it can."""
+        return output_perturbation.example(relation)
+
+
+def _parts(name: str, budget: Budget, share: float | None) -> tuple[Budget, Budget]:
+    """The budgets of the two stages: parts of epsilon, or of mu**2."""
+    pure = budget.kind == "pure"
+    part = SHARE["pure" if pure else "gaussian"] if share is None else positive("share", share)
+    if not 0 < part < 1:
+        raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
+    if pure:
+        epsilon = _DOWN * positive("epsilon", budget.epsilon)
+        return replace(budget, epsilon=part * epsilon), replace(budget, epsilon=(1 - part) * epsilon)
+    whole = Budget(mu=_DOWN / gaussian_multiplier(name, budget), unit=budget.unit, relation=budget.relation)
+    mu = positive("mu", whole.mu)
+    return replace(whole, mu=math.sqrt(part) * mu), replace(whole, mu=math.sqrt(1 - part) * mu)
+
+
+def ball_radius(start: Any, miss: float) -> float:
+    """How far from the true minimizer the released one is, but with probability ``miss``."""
+    mechanism = start.mechanism
+    if not isinstance(mechanism, NoisyMinimizer):
+        raise TypeError("output_perturbation plans a NoisyMinimizer")
+    d, scale = mechanism.problem.dimension, mechanism.noise_multiplier * mechanism.sensitivity
+    law = stats.gamma(d) if mechanism.noise == "l2_laplace" else stats.chi(d)
+    return float(law.ppf(1 - miss) * scale + mechanism.accuracy.distance)
+
+
+localized_asap = LocalizedSamplePerturbation()

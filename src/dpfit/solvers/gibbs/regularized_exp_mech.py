@@ -1,0 +1,128 @@
+"""The exponential mechanism on a continuous domain, regularized for the empirical or the population risk.
+
+A sample of exp(-t (sum of losses + (n ridge / 2) norm(theta)**2)) on a domain of reach R has, for the ridge added to
+that of the problem, an expected excess risk of at most
+
+    d / (t n) + added * R**2 / 2,                             of the mean loss of the records, and
+    d / (t n) + added * R**2 / 2 + stable / (ridge * n)       of that of the population they are drawn from,
+
+where stable is the Lipschitz constant of a loss times that of the difference of two: replacing a record moves the
+sample by at most (difference) / (n ridge), surely under some coupling. Under a pure budget t = epsilon / (lipschitz *
+diameter), whatever the ridge (bounded range: the exponential mechanism itself); else t = mu**2 n ridge / lipschitz**2.
+
+Guarantee: epsilon-DP or mu-GDP for every dataset, as `asap_perturb`, which draws the sample.
+Reference: [Liu24] Theorems 3.6.2, 3.6.7, 3.6.8 (corrected); [LD] Theorems D.1, E.4; docs/explanation/gibbs.md,
+sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from dpfit.core import Minimize, Risk, Step, require_records
+from dpfit.privacy import Budget
+from dpfit.samplers.potential import bounded_domain
+from dpfit.solvers.gibbs.asap_perturb import PerturbedSample, asap_perturb
+from dpfit.solvers.gibbs.posterior_release import posterior_release
+
+_BIAS = 0.1
+"""Under a pure budget only speed asks for a ridge: it may add this share of what the temperature costs."""
+
+
+@dataclass(frozen=True)
+class RegularizedSample(PerturbedSample):
+    """A sample; the ridge of its problem is chosen, ``own_ridge`` is the one that was asked for."""
+
+    kind = "regularized_sample"
+    own_ridge: float = 0.0
+
+    @property
+    def risk(self) -> Risk:
+        problem = self.problem
+        reach = bounded_domain(problem).reach()
+        excess = problem.dimension / (self.inverse_temperature * problem.n)
+        excess += (problem.ridge - self.own_ridge) * reach**2 / 2
+        if problem.objective == "population":
+            excess += stability(problem) / (problem.ridge * problem.n)
+        return Risk(excess, f"excess {problem.objective} risk of the exact sample (proven bound)")
+
+
+def stability(problem: Minimize) -> float:
+    """Lipschitz constant of one loss, times that of the difference of two."""
+    return problem.lipschitz("add_remove") * problem.lipschitz("replace")
+
+
+@dataclass(frozen=True)
+class RegularizedExponentialMechanism:
+    """Plans a sample with the ridge of the least proven risk."""
+
+    name: str = "regularized_exp_mech"
+
+    def plan(self, problem: Minimize, budget: Budget, *, sampler: str = "auto", spend_all: bool = False) -> Step:
+        """The sample with the least proven risk; ``sampler`` as in `asap_perturb`.
+
+        For the population risk a colder density than d / (t n) = stable / (2 ridge n) hardly helps, and takes longer to
+        sample: the plan then promises more privacy than was asked for, unless ``spend_all``.
+
+        >>> from dpfit.geometry import L2Ball
+        >>> from dpfit.losses import Bounds, Hinge
+        >>> ball = L2Ball(20, 1.0)
+        >>> problem = Minimize(n=10_000, loss=Hinge(), bounds=Bounds(1.0), features=20, domain=ball)
+        >>> budget = Budget(epsilon=1, delta=1e-6)
+        >>> round(regularized_exp_mech.plan(problem, budget).risk.expected, 4)
+        0.0054
+        """
+        require_records(self.name, budget)
+        if not isinstance(problem, Minimize):
+            raise ValueError(f"{self.name} solves a Minimize problem, not {getattr(problem, 'kind', problem)!r}")
+        bounded_domain(problem)
+        if budget.kind == "pure":
+            return self._sample(problem, _pure_ridge(problem, budget), budget, sampler)
+        if problem.objective == "population" and not spend_all:
+            budget = _useful(problem, budget)
+        return self._sample(problem, _gaussian_ridge(problem, budget), budget, sampler)
+
+    def _sample(self, problem: Minimize, ridge: float, budget: Budget, sampler: str) -> Step:
+        plan = asap_perturb.plan(replace(problem, ridge=max(problem.ridge, ridge)), budget, sampler=sampler)
+        values = {field.name: getattr(plan.mechanism, field.name) for field in fields(plan.mechanism)}
+        return Step(RegularizedSample(**values, own_ridge=problem.ridge), plan.basis)
+
+    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
+        """Linear losses that cancel, of which one turns around or leaves."""
+        return posterior_release.example(relation)
+
+
+def _temperature(problem: Minimize, budget: Budget, ridge: float) -> float:
+    """The inverse temperature that the budget allows."""
+    mechanism = asap_perturb.plan(replace(problem, ridge=ridge), budget, sampler="rejection").mechanism
+    return float(mechanism.to_json()["inverse_temperature"])
+
+
+def _gaussian_ridge(problem: Minimize, budget: Budget) -> float:
+    """Where d / (t n) + ridge R**2 / 2 (+ stable / (ridge n)) is least, t being proportional to the ridge."""
+    added = stability(problem) if problem.objective == "population" else 0.0
+    each = problem.dimension / _temperature(problem, budget, 1.0) + added
+    return math.sqrt(2 * each / problem.n) / bounded_domain(problem).reach()
+
+
+def _pure_ridge(problem: Minimize, budget: Budget) -> float:
+    """Where ridge R**2 / 2 + stable / (ridge n) is least, and at least what makes sampling fast."""
+    reach = bounded_domain(problem).reach()
+    fast = 2 * _BIAS * problem.dimension / (_temperature(problem, budget, 1.0) * problem.n * reach**2)
+    if problem.objective == "empirical":
+        return fast
+    return max(fast, math.sqrt(2 * stability(problem) / problem.n) / reach)
+
+
+def _useful(problem: Minimize, budget: Budget) -> Budget:
+    """The part of the budget that helps: the mu at which d / (t n) = stable / (2 ridge n)."""
+    if problem.dimension / _temperature(problem, budget, 1.0) >= stability(problem) / 2:
+        return budget
+    change = problem.lipschitz(budget.relation)
+    mu = change * math.sqrt(2 * problem.dimension / (stability(problem) * problem.n))
+    return Budget(mu=mu, unit=budget.unit, relation=budget.relation)
+
+
+regularized_exp_mech = RegularizedExponentialMechanism()

@@ -1,0 +1,114 @@
+"""Two parts of the records: who sees what, what is charged, radii, the proven risk."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from dpfit.core import Minimize, plan_from_json
+from dpfit.data.records import Arrays
+from dpfit.losses import Bounds, LinearLoss, Logistic
+from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy.event import Composed, Parallel
+from dpfit.solvers.gibbs.iterated_exponential_mechanism_sco import (
+    iterated_exponential_mechanism_sco,
+    population_stages,
+)
+
+RELATIONS = ("replace", "add_remove")
+
+
+def linear(n=4000, d=1, ridge=1.0):
+    return Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=d, ridge=ridge, objective="population")
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_each_part_may_spend_the_budget(relation):
+    budget = Budget(epsilon=1.0, relation=relation)
+    plan = iterated_exponential_mechanism_sco.plan(linear(), budget)
+    event = plan.event
+    assert isinstance(event, Parallel)
+    assert isinstance(event.events[0], Composed)
+    assert plan.guarantee.meets(budget)
+    assert plan.guarantee.pure > 0.97
+    # Both parts, not their sum and not less: the last stage alone has the whole of epsilon.
+    assert plan.mechanism.last.guarantee.pure > 0.97
+    assert plan.mechanism.balls.guarantee.pure > 0.97
+    assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_temperatures_and_risk_in_closed_form():
+    """t = 0.98 epsilon / (2 change radius); risk d / (t n_2) + lipschitz * difference / (n_2 ridge)."""
+    plan = iterated_exponential_mechanism_sco.plan(linear(n=4001), Budget(epsilon=1.0))
+    last = plan.mechanism.last.mechanism
+    radius = last.problem.domain.norm_bound
+    assert last.problem.n == 2000
+    assert plan.mechanism.balls.stages[0].mechanism.problem.n == 2001
+    assert last.inverse_temperature == pytest.approx(0.98 / (2 * 2.0 * radius), rel=0.01)
+    assert plan.risk.expected == pytest.approx(2 * 2.0 * radius / (0.98 * 2000) + 2.0 / 2000, rel=0.01)
+
+
+def test_radii():
+    problem = linear(n=10**6, d=3, ridge=0.2)
+    stages = population_stages(problem, 2.0, 1.0, 5.0, 1e-4, most=6)
+    first = len(stages.radii) - 1
+    tail = 1e-4 / 2 / first
+    drift = 2.0 / 0.2 * math.sqrt(2 * math.log(2 / tail) / (5 * 10**5))
+    assert sum(stages.epsilons[:-1]) == pytest.approx(1.0)
+    assert stages.epsilons[-1] == 1.0
+    for before, spent, after in zip(stages.radii, stages.epsilons, stages.radii[1:], strict=False):
+        temperature = spent / (2 * 2.0 * before)
+        own = 1.02 * math.sqrt(chi2(3).isf(tail) / (temperature * 5 * 10**5 * 0.2))
+        assert after == pytest.approx(own + drift)
+
+
+def test_the_minimizer_of_a_sample_is_as_near_that_of_the_population_as_the_radii_say():
+    """Linear losses: the minimizer is the mean over the ridge; signs are the widest that records can be."""
+    random = np.random.default_rng(1)
+    for tail in (0.3, 0.05):
+        means = random.choice([-1.0, 1.0], size=(4000, 400)).mean(axis=1)
+        beyond = np.abs(means) > 2.0 * math.sqrt(2 * math.log(2 / tail) / 400)
+        assert beyond.mean() <= tail
+
+
+def test_the_last_sample_sees_other_records_than_the_balls():
+    """With the same noise, changed even rows move the balls and changed odd rows do not."""
+    n = 400
+    plan = iterated_exponential_mechanism_sco.plan(linear(n), Budget(epsilon=4.0))
+    rows = np.where(np.arange(n) % 4 < 2, 1.0, -1.0)[:, None]
+    even, odd = rows.copy(), rows.copy()
+    even[::2], odd[1::2] = 1.0, 1.0
+    values = [plan.run(Arrays(r, np.zeros(n)), random_state=3).value for r in (rows, odd, even)]
+    assert np.array_equal(values[0][0], values[1][0])
+    assert not np.array_equal(values[0][-1], values[1][-1])
+    assert not np.array_equal(values[0][0], values[2][0])
+
+
+def test_the_population_risk_is_below_the_bound():
+    """Signs with mean 0.1: the regularized risk is 0.1 x + x^2 / 2 with minimizer -0.1."""
+    random, n = np.random.default_rng(2), 4000
+    plan = iterated_exponential_mechanism_sco.plan(linear(n), Budget(epsilon=2.0))
+    excess = []
+    for seed in range(30):
+        rows = np.where(random.uniform(size=(n, 1)) < 0.55, 1.0, -1.0)
+        x = float(plan.run(Arrays(rows, np.zeros(n)), random_state=seed).value[-1][0])
+        excess.append((x + 0.1) ** 2 / 2)
+    assert 0 < np.mean(excess) + 6 * np.std(excess) / math.sqrt(30) <= plan.risk.expected
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="population objective"):
+        iterated_exponential_mechanism_sco.plan(replace(linear(), objective="empirical"), Budget(epsilon=1.0))
+    with pytest.raises(NotReachable, match="pure epsilon"):
+        iterated_exponential_mechanism_sco.plan(linear(), Budget(mu=1.0))
+    with pytest.raises(ValueError, match="ridge above zero"):
+        iterated_exponential_mechanism_sco.plan(replace(linear(), ridge=0.0), Budget(epsilon=1.0))
+    removed = iterated_exponential_mechanism_sco.plan(linear(), Budget(epsilon=1.0, relation="add_remove"))
+    with pytest.raises(ValueError, match="removing a row"):
+        replace(removed.mechanism, by="index")
+    logistic = replace(linear(), loss=Logistic())
+    with pytest.raises(ValueError, match="whole number of at least 2"):
+        iterated_exponential_mechanism_sco.plan(logistic, Budget(epsilon=1.0), most=1)

@@ -1,0 +1,151 @@
+"""Localized samples: radius and temperature in closed form, exact log ratios wherever the ball is, refusals."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from grids import cells, masses
+from scipy.stats import chi, gamma, kstest
+
+from dpfit.core import Minimize, Run, plan_from_json
+from dpfit.data.records import Arrays
+from dpfit.geometry import L2Ball
+from dpfit.losses import Absolute, Bounds, CustomLoss, Huber, LinearLoss, Logistic, Squared
+from dpfit.noise import Source
+from dpfit.privacy import Budget, gaussian
+from dpfit.solvers.gibbs.localized_asap import local_sample, localized_asap
+
+RELATIONS = ("replace", "add_remove")
+
+
+def huber(n=50, d=3, ridge=0.2):
+    return Minimize(n=n, loss=Huber(1.0), bounds=Bounds(1.0, -5.0, 5.0), features=d, ridge=ridge)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_radius_and_temperature_under_a_pure_budget(relation):
+    """Radius: the 99% quantile of Gamma(d) times change / (n ridge epsilon_1); t = epsilon_2 / (change diameter)."""
+    plan = localized_asap.plan(huber(), Budget(epsilon=2.0, relation=relation))
+    change = 2.0 if relation == "replace" else 1.0
+    radius = gamma(3).ppf(0.99) * change / (50 * 0.2) / 1.0
+    local = plan.stages[1].mechanism
+    assert local.problem.domain.norm_bound == pytest.approx(radius, rel=1e-3)
+    assert local.inverse_temperature == pytest.approx(0.98 * 1.0 / (change * 2 * radius), rel=2e-3)
+    assert plan.guarantee.pure <= 2.0
+    assert plan.guarantee.pure == pytest.approx(2.0, rel=1e-2)
+    assert plan.risk.expected == pytest.approx(3 * change * 2 * radius / (0.98 * 50), rel=2e-3)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_radius_and_temperature_under_gdp(relation):
+    plan = localized_asap.plan(huber(), Budget(mu=1.0, relation=relation), share=0.2, miss=0.05)
+    change = 2.0 if relation == "replace" else 1.0
+    radius = chi(3).ppf(0.95) * change / (50 * 0.2) / math.sqrt(0.2)
+    local = plan.stages[1].mechanism
+    assert local.problem.domain.norm_bound == pytest.approx(radius, rel=1e-3)
+    assert local.inverse_temperature == pytest.approx(0.8 * 50 * 0.2 / change**2, rel=0.01)
+    assert plan.guarantee.mu <= 1.0
+    assert plan.guarantee.mu == pytest.approx(1.0, rel=1e-2)
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 0.7}, {"mu": 0.3}, {"rho": 0.1}, {"epsilon": 1.0, "delta": 1e-6}])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_budgets_are_met_and_plans_survive_json(budget, relation):
+    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), features=4, ridge=0.01)
+    asked = Budget(**budget, relation=relation)
+    plan = localized_asap.plan(problem, asked)
+    assert plan.guarantee.meets(asked)
+    assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("centre", [0.0, 0.4, 30.0, -1e4])
+def test_the_ideal_promise_holds_wherever_the_ball_is(centre, relation):
+    """One dimension: log ratios of the exact densities on the ball; linear losses attain the pure promise."""
+    problem = Minimize(n=4, loss=Logistic(), bounds=Bounds(1.0), features=1, ridge=0.5)
+    labels = np.array([1.0, -1.0, 1.0, 1.0])
+    for base, budget in (
+        (problem, Budget(epsilon=1.0, relation=relation)),
+        (problem, Budget(mu=1.0, relation=relation)),
+        (replace(problem, loss=LinearLoss()), Budget(epsilon=1.0, relation=relation)),
+    ):
+        step = local_sample(base, 0.7, budget)
+        bound = step.bound((np.array([centre]),)).mechanism
+        assert bound.event == step.event
+        assert bound.problem.domain == L2Ball(1, 0.7, (centre,))
+        x, _ = cells(centre - 0.7, centre + 0.7, 2000)
+        other = labels[:-1] if relation == "add_remove" else np.append(labels[:-1], -1.0)
+        potentials = []
+        for rows in (labels, other):
+            margins = rows * x[:, None]
+            losses = (margins if isinstance(base.loss, LinearLoss) else np.logaddexp(0, -margins)).sum(axis=1)
+            potentials.append(bound.inverse_temperature * (losses + 4 * 0.5 / 2 * x**2))
+        if budget.kind == "pure":
+            spread = np.ptp(potentials[0] - potentials[1])
+            assert spread <= bound.ideal.epsilon
+            if isinstance(base.loss, LinearLoss):
+                assert spread > 0.99 * bound.ideal.epsilon
+        else:
+            one, two = map(masses, potentials)
+            for p, q in ((one, two), (two, one)):
+                for epsilon in (0.0, 0.3, 1.0):
+                    lost = np.maximum(p - math.exp(epsilon) * q, 0).sum()
+                    assert lost <= gaussian.delta(bound.ideal.mu, epsilon) + 1e-6
+
+
+def test_the_second_stage_samples_the_density_of_its_ball():
+    problem = Minimize(n=5, loss=LinearLoss(), bounds=Bounds(1.0), features=1, ridge=1.0)
+    local = local_sample(problem, 0.5, Budget(epsilon=3.0)).bound((np.array([-0.8]),)).mechanism
+    rows = np.array([[1.0], [0.5], [1.0], [-0.25], [1.0]])
+    drawn = np.ravel(local.run_many(Arrays(rows, np.zeros(5)), Run(Source(1)), 1500))
+    x = np.linspace(-1.3, -0.3, 10_001)
+    density = np.exp(-local.inverse_temperature * (3.25 * x + 2.5 * x**2))
+    F = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    assert kstest(drawn, lambda at: np.interp(at, x, F / F[-1])).pvalue > 1e-6
+
+
+def test_the_ball_holds_the_minimizer_as_often_as_it_should():
+    problem, miss = huber(n=6, d=2, ridge=0.5), 0.3
+    plan = localized_asap.plan(problem, Budget(epsilon=1.0), miss=miss)
+    data = Arrays(np.tile([1.0, 0.0], (6, 1)), np.full(6, 5.0))
+    # Huber losses of slope 1 far from the labels: the minimizer is 1 / ridge along the first axis.
+    starts = np.array(plan.stages[0].mechanism.run_many(data, Run(Source(2)), 800))
+    inside = np.linalg.norm(starts - [2.0, 0.0], axis=1) <= plan.stages[1].mechanism.problem.domain.norm_bound
+    assert inside.mean() == pytest.approx(1 - miss, abs=6 * math.sqrt(0.21 / 800))
+
+
+def test_the_excess_risk_is_below_the_bound():
+    random = np.random.default_rng(4)
+    rows = random.normal(size=(2000, 2)) * [0.5, 0.05]
+    labels = np.sign(rows @ [2.0, 3.0] + 0.2 * random.normal(size=2000))
+    problem = Minimize(n=2000, loss=Logistic(), bounds=Bounds(1.0), features=2, ridge=0.01)
+    data, plan = Arrays(rows, labels), localized_asap.plan(problem, Budget(epsilon=1.0))
+
+    def value(points):
+        return data.gradients(Logistic(), points, **problem.guards)[0] / 2000 + 0.005 * np.sum(points**2, axis=1)
+
+    theta = np.zeros(2)
+    for _ in range(300):
+        theta = theta - 4.0 * (data.gradient(Logistic(), theta, **problem.guards)[1] / 2000 + 0.01 * theta)
+    released = np.array([plan.run(data, random_state=seed).value[1] for seed in range(25)])
+    excess = value(released) - value(theta[None])[0]
+    assert 0 < excess.mean() + 6 * excess.std() / math.sqrt(25) <= plan.risk.expected
+
+
+def test_refusals_come_before_the_data():
+    odd = CustomLoss(value_function=abs, gradient_function=abs, lipschitz_bound=1.0)
+    for problem, match in (
+        (replace(huber(), domain=L2Ball(3, 1.0)), "asap_perturb"),
+        (huber(ridge=0.0), "ridge above zero"),
+        (replace(huber(), loss=odd), "convex"),
+        (replace(huber(), loss=Squared()), "no bound"),
+        (replace(huber(), loss=Absolute()), "without corners"),
+        (replace(huber(), objective="population"), "regularized_exp_mech"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            localized_asap.plan(problem, Budget(mu=1.0))
+    for options in ({"share": 1.0}, {"miss": 1.0}):
+        with pytest.raises(ValueError, match="strictly between"):
+            localized_asap.plan(huber(), Budget(mu=1.0), **options)

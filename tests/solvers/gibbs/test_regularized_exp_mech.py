@@ -1,0 +1,131 @@
+"""The regularized exponential mechanism: ridges, temperatures and bounds in closed form, both risks."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from dpfit.core import Minimize, Run
+from dpfit.data.records import Arrays
+from dpfit.geometry import L2Ball
+from dpfit.losses import Bounds, CustomLoss, LinearLoss, Logistic
+from dpfit.noise import Source
+from dpfit.privacy import Budget
+from dpfit.solvers.gibbs.posterior_release import posterior_release
+from dpfit.solvers.gibbs.regularized_exp_mech import regularized_exp_mech
+
+RELATIONS = ("replace", "add_remove")
+NOISE = 0.01
+"""Noise of the release may take this share of the promise from the sample."""
+
+
+def linear(n=100, d=8, radius=3.0, **more):
+    return Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=d, domain=L2Ball(d, radius), **more)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_empirical_bound_under_gdp(relation):
+    """sqrt(2 d) L R / (mu n), that of `posterior_release`."""
+    plan = regularized_exp_mech.plan(linear(), Budget(mu=0.5, relation=relation))
+    change = 2.0 if relation == "replace" else 1.0
+    assert plan.risk.expected == pytest.approx(math.sqrt(16) * change * 3.0 / (0.5 * 100), rel=NOISE)
+    assert plan.risk.expected == pytest.approx(
+        posterior_release.plan(linear(), Budget(mu=0.5, relation=relation)).risk.expected, rel=NOISE
+    )
+    assert plan.guarantee.mu == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_population_bound_under_gdp(relation):
+    """R sqrt(2 (d change**2 / (mu n)**2 + 2 / n)): the difference of two losses is 2-Lipschitz, one of them 1."""
+    problem, change = linear(objective="population"), 2.0 if relation == "replace" else 1.0
+    for mu in (0.05, 5.0):
+        plan = regularized_exp_mech.plan(problem, Budget(mu=mu, relation=relation), spend_all=True)
+        exact = 3.0 * math.sqrt(2 * (8 * change**2 / (mu * 100) ** 2 + 2.0 / 100))
+        assert plan.risk.expected == pytest.approx(exact, rel=NOISE)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_more_is_spent_than_helps_the_population_risk(relation):
+    """mu = change sqrt(2 d / (stable n)) for d = 8, n = 100: 0.4 change / sqrt(2); the bound grows by sqrt(3 / 2)."""
+    problem, change = linear(objective="population"), 2.0 if relation == "replace" else 1.0
+    plan = regularized_exp_mech.plan(problem, Budget(mu=5.0, relation=relation))
+    assert plan.guarantee.mu == pytest.approx(change * math.sqrt(16 / (2.0 * 100)))
+    assert plan.risk.expected == pytest.approx(3.0 * math.sqrt(2 * 3.0 / 100), rel=NOISE)
+    # A budget below that is spent.
+    small = regularized_exp_mech.plan(problem, Budget(mu=0.1, relation=relation))
+    assert small.guarantee.mu == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_pure_budgets_have_the_temperature_of_the_exponential_mechanism(relation):
+    """t = epsilon / (change * diameter), risk d / (t n) and a tenth of it for speed; 2% of epsilon pay for noise."""
+    change = 2.0 if relation == "replace" else 1.0
+    plan = regularized_exp_mech.plan(linear(), Budget(epsilon=1.5, relation=relation))
+    assert plan.guarantee.pure == pytest.approx(1.5)
+    assert plan.mechanism.inverse_temperature == pytest.approx(1.5 / (change * 6.0), rel=0.03)
+    assert plan.risk.expected == pytest.approx(1.1 * 8 * change * 6.0 / (1.5 * 100), rel=0.03)
+    population = regularized_exp_mech.plan(linear(objective="population"), Budget(epsilon=1.5, relation=relation))
+    least = 2.0 * 3.0 / math.sqrt(100)  # R sqrt(2 stable / n)
+    assert population.risk.expected == pytest.approx(8 * change * 6.0 / (1.5 * 100) + least, rel=0.15)
+
+
+def test_a_ridge_that_was_asked_for_stays_and_is_not_charged_as_bias():
+    problem = linear(ridge=7.0)
+    for budget in (Budget(epsilon=1.0), Budget(mu=1.0)):
+        plan = regularized_exp_mech.plan(problem, budget)
+        assert plan.mechanism.problem.ridge == 7.0
+        assert plan.risk.expected == pytest.approx(8 / (plan.mechanism.inverse_temperature * 100))
+
+
+@pytest.mark.parametrize("budget", [Budget(epsilon=4.0), Budget(mu=1.0)], ids=["pure", "gdp"])
+def test_the_law_of_the_sample_in_closed_form(budget):
+    """Linear losses in one dimension: a normal law restricted to the ball."""
+    problem = linear(n=5, d=1, radius=1.0)
+    plan = regularized_exp_mech.plan(problem, budget)
+    t, ridge = plan.mechanism.inverse_temperature, plan.mechanism.problem.ridge
+    rows = np.array([[1.0], [1.0], [0.5], [-0.2], [1.0]])
+    drawn = np.ravel(plan.mechanism.run_many(Arrays(rows, np.zeros(5)), Run(Source(1)), 1500))
+    x = np.linspace(-1, 1, 20_001)
+    density = np.exp(-t * (3.3 * x + 5 * ridge / 2 * x**2))
+    F = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    assert kstest(drawn, lambda at: np.interp(at, x, F / F[-1])).pvalue > 1e-6
+
+
+def test_the_population_risk_is_below_the_bound():
+    """Logistic losses, labels that are wrong one time in five; a large sample stands for the population."""
+    random, n = np.random.default_rng(3), 60
+    ball = L2Ball(2, 0.5)
+    problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=2, domain=ball, objective="population")
+    plan = regularized_exp_mech.plan(problem, Budget(mu=1.0), sampler="rejection")
+
+    def draw(size):
+        angle = random.uniform(0, 2 * math.pi, size)
+        rows = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        return rows, np.sign(rows[:, 0]) * np.where(random.uniform(size=size) < 0.2, -1, 1)
+
+    rows, labels = draw(4000)
+
+    def risk(points):
+        return np.logaddexp(0, -labels[:, None] * (rows @ points.T)).mean(axis=0)
+
+    angles = np.linspace(0, 2 * math.pi, 73)
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    best = min(risk(r * circle).min() for r in np.linspace(0, 0.5, 21))
+    excess = [
+        float(risk(np.array(plan.mechanism.run_many(Arrays(*draw(n)), Run(Source(k)), 4))).mean() - best)
+        for k in range(20)
+    ]
+    assert 0 < np.mean(excess) < plan.risk.expected
+
+
+def test_refusals_come_before_the_data():
+    with pytest.raises(ValueError, match="bounded domain"):
+        regularized_exp_mech.plan(replace(linear(), domain=None), Budget(mu=1.0))
+    odd = CustomLoss(value_function=abs, gradient_function=abs, lipschitz_bound=1.0)
+    with pytest.raises(ValueError, match="convex"):
+        regularized_exp_mech.plan(replace(linear(), loss=odd), Budget(mu=1.0))
+    with pytest.raises(ValueError, match="single records"):
+        regularized_exp_mech.plan(replace(linear(), loss=Logistic()), Budget(mu=1.0, unit="user"))
