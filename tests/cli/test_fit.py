@@ -51,6 +51,14 @@ def test_regressors_predict_in_the_units_of_the_target(dpfit, table, stay, tmp_p
     assert np.mean(np.abs(np.array(found["predictions"]) - truth)) < 0.75
 
 
+@pytest.mark.parametrize(("solver", "shown"), [("output_perturbation", True), ("objective_perturbation", False)])
+def test_a_report_shows_what_noise_leaves_open_where_its_law_is_known(dpfit, table, ill, tmp_path, solver, shown):
+    report = tmp_path / "report.html"
+    asked = ("--model", "logistic", "--epsilon", 2, "--solver", solver, "--report", report)
+    assert dpfit("fit", table, "--schema", ill, *asked).exit_code == 0
+    assert ("covers privacy noise alone" in report.read_text(encoding="utf-8")) == shown
+
+
 def test_public_records_help_and_are_not_promised_anything(dpfit, table, ill, tmp_path):
     model = tmp_path / "model.json"
     asked = ("--model", "logistic", "--epsilon", 0.2, "--delta", "1e-6", "--public", table, "--out", model, "--json")

@@ -5,7 +5,17 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpfit.losses import Absolute, Hinge, Huber, LipschitzEnvelope, Logistic, Pinball, SmoothedHinge, Squared
+from dpfit.losses import (
+    Absolute,
+    Hinge,
+    Huber,
+    LipschitzEnvelope,
+    Logistic,
+    Pinball,
+    QuantileHuber,
+    SmoothedHinge,
+    Squared,
+)
 
 LOSSES = {
     "logistic": Logistic(),
@@ -14,6 +24,8 @@ LOSSES = {
     "hinge": Hinge(),
     "smoothed hinge": SmoothedHinge(0.5),
     "pinball": Pinball(0.3),
+    "quantile huber": QuantileHuber(0.3, 0.8),
+    "quantile huber, steep below": QuantileHuber(0.8, 0.8),
     "absolute": Absolute(),
     "enveloped logistic": LipschitzEnvelope(Logistic(), 0.4),
     "enveloped squared": LipschitzEnvelope(Squared(), 0.8),

@@ -21,6 +21,7 @@ from dpfit.losses import (
     LipschitzEnvelope,
     Logistic,
     Pinball,
+    QuantileHuber,
     SmoothedHinge,
     Softmax,
     Squared,
@@ -145,11 +146,14 @@ LOSSES = [
     SmoothedHinge(3.0),
     Pinball(0.2),
     Pinball(0.7),
+    QuantileHuber(0.2, 0.5),
+    QuantileHuber(0.7, 6.0),
     Absolute(),
     LipschitzEnvelope(Logistic(), 0.3),
     LipschitzEnvelope(Logistic(), 0.7),
     LipschitzEnvelope(SmoothedHinge(3.0), 0.6),
     LipschitzEnvelope(Pinball(0.2), 0.5),
+    LipschitzEnvelope(QuantileHuber(0.7, 6.0), 2.5),
     LipschitzEnvelope(Squared(), 2.5),
     Softmax(2),
     Softmax(4),
@@ -202,7 +206,7 @@ def test_lipschitz_constants_are_reached_but_never_exceeded(loss, size):
 
 
 def test_the_constants_that_are_not_exact_are_known():
-    """Upper bounds only: softmax on a ball, and quantiles of labels on one side of all orthogonal rows."""
+    """Upper bounds only: softmax on a ball, quantiles of labels on one side of all orthogonal rows or close to them."""
     inexact = {
         (type(loss).__name__, index)
         for loss, (index, (bounds, radius)) in itertools.product(LOSSES, enumerate(SIZES))
@@ -212,7 +216,7 @@ def test_the_constants_that_are_not_exact_are_known():
     assert inexact == {("Softmax", index) for index in range(5)} | {
         ("Pinball", 2),
         ("Pinball", 3),
-        ("LipschitzEnvelope", 2),
+        *((name, index) for name in ("QuantileHuber", "LipschitzEnvelope") for index in range(1, 5)),
     }
 
 

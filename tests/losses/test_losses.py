@@ -24,6 +24,7 @@ from dpfit.losses import (
     Logistic,
     Loss,
     Pinball,
+    QuantileHuber,
     SmoothedHinge,
     Softmax,
     Squared,
@@ -40,6 +41,8 @@ PLAIN = [
     SmoothedHinge(2.0),
     Pinball(0.3),
     Absolute(),
+    QuantileHuber(0.3, 1.5),
+    QuantileHuber(0.8, 0.9),
 ]
 ENVELOPES = [LipschitzEnvelope(loss, bound) for loss in PLAIN for bound in (0.2, 0.6, 5.0)]
 VECTOR = [Distance(), SquaredDistance(), HuberDistance(0.8), LinearLoss()]
@@ -98,6 +101,20 @@ def test_the_envelope_is_the_infimal_convolution_with_the_bound(loss, bound):
         # The grid misses the minimizer by at most half its step.
         assert -1e-9 <= brute - envelope.value(margin, label) <= (1 + bound) * 5e-4
         assert abs(envelope.slope(margin, label)) <= bound
+
+
+@pytest.mark.parametrize("level", [0.2, 0.5, 0.85])
+def test_quantile_huber_is_the_moreau_envelope_of_the_quantile_loss(level):
+    """inf over u of width * pinball(u) + (m - u)**2 / 2, by brute force on a grid."""
+    smoothed = QuantileHuber(level, 0.6)
+    margins, labels = examples(smoothed, 60)
+    points = np.linspace(-15, 15, 60_001)
+    for margin, label in zip(margins, labels, strict=True):
+        brute = np.min(0.6 * Pinball(level).value(points, label) + (margin - points) ** 2 / 2)
+        assert -1e-12 <= brute - smoothed.value(margin, label) <= 0.6 * 5e-4
+    for method in ("value", "slope", "curvature_at"):
+        same = getattr(QuantileHuber(0.5, 1.4), method)(margins, labels), getattr(Huber(0.7), method)(margins, labels)
+        np.testing.assert_allclose(*same, atol=1e-12)
 
 
 def test_huber_is_the_envelope_of_the_squared_loss():
@@ -223,6 +240,7 @@ def test_bad_parameters_are_refused(bad):
         Huber,
         SmoothedHinge,
         HuberDistance,
+        lambda width: QuantileHuber(0.5, width),
         lambda bound: LipschitzEnvelope(Logistic(), bound),
         Bounds,
         Logistic().enveloped,
@@ -230,7 +248,11 @@ def test_bad_parameters_are_refused(bad):
     ):
         with pytest.raises(ValueError, match="must be a"):
             make(bad)
-    for make in (Pinball, lambda level: Bounds(1.0, label_lower=5.0, label_upper=level)):
+    for make in (
+        Pinball,
+        lambda level: QuantileHuber(level, 1.0),
+        lambda level: Bounds(1.0, label_lower=5.0, label_upper=level),
+    ):
         if bad is not None:
             with pytest.raises(ValueError, match=r"must|range"):
                 make(bad)

@@ -30,7 +30,7 @@ MODELS = {
     "LinearRegression": LinearRegression(),
     "Ridge": Ridge(),
     "HuberRegressor": HuberRegressor(),
-    "QuantileRegressor": QuantileRegressor(delta=1e-6),
+    "QuantileRegressor": QuantileRegressor(),
 }
 PREDICTORS = list(MODELS)
 REFUSED = {
@@ -55,6 +55,21 @@ def test_scikit_learns_checks_for_locations(model):
         model.set_params(epsilon=1e6, random_state=0), on_fail=None, expected_failed_checks=REFUSED
     )
     assert not {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+
+
+@pytest.mark.parametrize("kind", [type(model) for model in (*MODELS.values(), BoundedMean(), GeometricMedian())])
+def test_parameters_are_inherited_and_named(kind):
+    """Two by place, all others by name, each kept as it was given; models are equal only to themselves."""
+    model = kind(0.5, 1e-7, neighbours="add_remove", n_public=10)
+    assert (model.epsilon, model.delta) == (0.5, 1e-7)
+    with pytest.raises(TypeError):
+        kind(0.5, 1e-7, "add_remove")
+    twin = clone(model)
+    assert twin.get_params() == model.get_params() == vars(model)
+    assert twin != model
+    assert twin.set_params(epsilon=2.0).epsilon == 2.0
+    shown = "".join(repr(model).split())
+    assert shown == f"{kind.__name__}(delta=1e-07,epsilon=0.5,n_public=10,neighbours='add_remove')"
 
 
 def test_a_schema_is_a_step_of_a_pipeline():

@@ -53,6 +53,46 @@ def test_regressors_keep_their_budget_and_learn(kind, neighbours, line):
     assert np.allclose(X @ model.coef_ + model.intercept_, model.predict(X))
 
 
+@pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
+@pytest.mark.parametrize("quantile", [0.25, 0.9])
+def test_quantiles_without_a_delta(quantile, neighbours):
+    """The share of labels below the line is the quantile; at epsilon 100 the noise, and the rounding, are small."""
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-1, 1, size=(4000, 2))
+    y = 5 + 2 * X[:, 0] + rng.normal(size=4000)
+    model = QuantileRegressor(
+        100.0, quantile=quantile, bounds=(-1, 1), y_bounds=(0, 10), neighbours=neighbours, n_public=4000
+    ).fit(X, y)
+    assert model.guarantee_.meets(Budget(epsilon=100.0, relation=neighbours))
+    assert abs((y < model.predict(X)).mean() - quantile) < 0.02
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("solver", ["output_perturbation", "objective_perturbation"])
+def test_quantiles_by_solvers_that_need_a_smooth_loss(solver, delta, line):
+    X, _, y = line
+    model = QuantileRegressor(5.0, delta, bounds=(-1, 1), y_bounds=(0, 10), solver=solver).fit(X, y)
+    assert model.guarantee_.meets(Budget(epsilon=5.0, delta=delta or None))
+    assert np.abs(model.predict(X) - y).mean() < 1.0
+
+
+def test_a_promise_without_a_price_is_charged_as_what_it_promises(tmp_path, line):
+    """Gaussian noise has no price in a budget that adds up epsilons, but an epsilon at its delta."""
+    X, y, _ = line
+    ledger = Ledger.create(tmp_path / "budget.ledger")
+    ledger.register("people", Budget(epsilon=2.0, delta=1e-5), currency="pure")
+    model = LogisticRegression(
+        0.5, 1e-6, bounds=(-1, 1), solver="noisy_gd", max_passes=3, ledger=ledger, dataset="people"
+    ).fit(X, y)
+    spent = ledger.status("people").spent
+    assert float(spent.amount) == pytest.approx(0.5, rel=1e-6)
+    assert float(spent.delta) == pytest.approx(1e-6)
+    private_score(model, X, y, Budget(epsilon=0.5, delta=2e-6), ledger=ledger.path, dataset="people")
+    spent = ledger.status("people").spent
+    assert float(spent.amount) == pytest.approx(1.0, rel=1e-6)
+    assert float(spent.delta) == pytest.approx(3e-6)
+
+
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
 def test_ranges_nobody_wrote_down_are_found_privately(kind, delta, line):
@@ -214,7 +254,7 @@ def test_saved_models_come_back_and_damaged_files_do_not(kind, tmp_path, line):
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("case", ["constant", "few", "one", "hostile"])
-@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, QuantileRegressor])
 def test_hostile_data_give_a_model(kind, case, epsilon):
     X = {
         "constant": np.ones((50, 3)),
@@ -223,8 +263,9 @@ def test_hostile_data_give_a_model(kind, case, epsilon):
         "hostile": np.array([[np.nan, 1e300], [np.inf, -np.inf], [1e-300, 0.0]] * 5),
     }[case]
     for bounds in ((-1.0, 1.0), None):
-        more = {"y_bounds": (0, 1)} if kind is LinearRegression and bounds else {}
-        model = kind(epsilon, 1e-9, bounds=bounds, **more).fit(X, np.zeros(len(X)))
+        more = {"y_bounds": (0, 1)} if kind is not LogisticRegression and bounds else {}
+        delta = 0.0 if kind is QuantileRegressor else 1e-9
+        model = kind(epsilon, delta, bounds=bounds, **more).fit(X, np.zeros(len(X)))
         assert np.isfinite(model.coef_).all()
         assert np.isfinite(model.predict(X).astype(float)).all()
 

@@ -17,9 +17,14 @@ from dpfit.cli.screen import facts, print_json, print_warnings, progress, rows
 
 if TYPE_CHECKING:
     from dpfit.cli.task import Task
+    from dpfit.models.intervals import NoiseInterval
     from dpfit.report import Quality
 
 _MOST_SHOWN = 40
+_ABOUT_INTERVALS = (
+    "Each interval holds, with probability 95%, the number that the same fit would have released without noise. It "
+    "covers privacy noise alone: it does not tell what a fit to other people would have given."
+)
 
 
 def fit(
@@ -116,6 +121,15 @@ class Fitted:
             for name, value in zip(names, line, strict=True)
         ]
 
+    @property
+    def noise_interval(self) -> NoiseInterval | None:
+        """What privacy noise alone leaves open about the coefficients, where its law is known exactly."""
+        try:
+            interval: NoiseInterval = self.model.noise_interval()
+        except AttributeError:
+            return None
+        return interval if interval.exact else None
+
     def to_json(self) -> dict[str, Any]:
         """Stable names for programs; docs/how-to/command-line.md lists them."""
         task, plan = self.task, self.model.plan_
@@ -150,14 +164,19 @@ class Fitted:
         """The report."""
         from dpfit.report import Estimate, Facts, report
 
-        columns = len(self.task.schema.columns)
+        columns, interval = len(self.task.schema.columns), self.noise_interval
+        no_ends: list[tuple[float, ...]] = [()] * len(self.coefficients)
+        ends = no_ends if interval is None else zip(*(end.ravel().tolist() for end in interval.coef), strict=True)
         about = Facts(
             f"A {self.task.title}",
             self.model.plan_,
             summary=f"The coefficients of a {self.task.title}, predicted from {columns} columns. Each column is scaled "
             "to the range that its schema gives, so that coefficients can be compared.",
-            estimates=tuple(Estimate(name, value) for name, value in self.coefficients),
+            estimates=tuple(
+                Estimate(name, value, *pair) for (name, value), pair in zip(self.coefficients, ends, strict=True)
+            ),
             called="coefficient",
+            intervals="" if interval is None else _ABOUT_INTERVALS,
             private=bool(self.model.private_),
             delta=self.task.delta or 1e-6,
             date=datetime.now(UTC).date().isoformat(),

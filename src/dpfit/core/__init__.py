@@ -1,7 +1,7 @@
 """The spine: a problem and a budget make a plan, a plan and data make a release."""
 
 from dpfit.core.algorithm import Algorithm, require_records
-from dpfit.core.mechanism import Cost, Interactive, Iterative, Mechanism, Risk, Run, Session
+from dpfit.core.mechanism import Batched, Cost, Interactive, Iterative, Mechanism, Risk, Run, Session
 from dpfit.core.plan import (
     BindingChangedTheEvent,
     Chain,
@@ -22,6 +22,7 @@ __all__ = [
     "Account",
     "Algorithm",
     "Answer",
+    "Batched",
     "BindingChangedTheEvent",
     "Chain",
     "Cost",

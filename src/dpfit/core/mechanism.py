@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from dpfit.noise import Source
 from dpfit.privacy.check import non_negative
@@ -99,6 +99,14 @@ class Mechanism(Record, ABC):
     @abstractmethod
     def run(self, data: Any, run: Run) -> Any:
         """Draw the output. All randomness comes from ``run.noise``."""
+
+
+@runtime_checkable
+class Batched(Protocol):
+    """The hook for speed: a mechanism may draw many outputs at once, each with the law of one call of ``run``."""
+
+    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+        """Independent outputs."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ at most how often; its guarantee follows before data is seen. Geometry may be bo
 from __future__ import annotations
 
 import math
+import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dpfit.core.explain import in_words
-from dpfit.core.mechanism import Cost, Interactive, Mechanism, Risk, Run, Session
+from dpfit.core.mechanism import Batched, Cost, Interactive, Mechanism, Risk, Run, Session
 from dpfit.core.runner import Interaction, Release, open_plan, run_plan
 from dpfit.privacy import Basis, Filter, Guarantee
 from dpfit.privacy import event as events
@@ -66,6 +67,15 @@ class Plan(Record, ABC):
     @abstractmethod
     def execute(self, data: Any, run: Run) -> Any:
         """Draw the output; called by the runner only."""
+
+    @property
+    def batched(self) -> bool:
+        """Whether many outputs can be drawn for less than as many single ones cost."""
+        return False
+
+    def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+        """Draw independent outputs, each with the law of `execute`: for audits and simulations, never for a release."""
+        return [self.execute(data, run) for _ in range(count)]
 
     def session(self, data: Any, run: Run) -> Session:
         """Open for queries; called by the runner only."""
@@ -128,6 +138,15 @@ class Step(Plan):
     def execute(self, data: Any, run: Run) -> Any:
         return self.mechanism.run(data, run)
 
+    @property
+    def batched(self) -> bool:
+        return isinstance(self.mechanism, Batched)
+
+    def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+        if isinstance(self.mechanism, Batched):
+            return self.mechanism.run_many(data, run, count)
+        return super().execute_many(data, run, count)
+
     def session(self, data: Any, run: Run) -> Session:
         if isinstance(self.mechanism, Interactive):
             return self.mechanism.open(data, run)
@@ -168,6 +187,23 @@ class Chain(Plan):
         for done, stage in enumerate(self.stages):
             part = run.part(done / len(self.stages), 1 / len(self.stages))
             released += (stage.bound(released).execute(data, part),)
+        return released
+
+    @property
+    def batched(self) -> bool:
+        return any(stage.batched for stage in self.stages)
+
+    def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+        released: list[tuple[Any, ...]] = [()] * count
+        for stage in self.stages:
+            # Runs that have released the same so far are runs of one bound plan from here on.
+            alike: dict[bytes, list[int]] = {}
+            for index, values in enumerate(released):
+                alike.setdefault(pickle.dumps(values), []).append(index)
+            for members in alike.values():
+                outputs = stage.bound(released[members[0]]).execute_many(data, run, len(members))
+                for index, output in zip(members, outputs, strict=True):
+                    released[index] += (output,)
         return released
 
 

@@ -2,6 +2,7 @@
 
 from dpfit.ledger.account import DatasetAccount, Reservation
 from dpfit.ledger.chain import Entry
+from dpfit.ledger.charging import account_for
 from dpfit.ledger.errors import BudgetExceeded, LedgerDamaged, LedgerError, LedgerUnavailable, NotChargeable
 from dpfit.ledger.ledger import Ledger, Status
 
@@ -16,4 +17,5 @@ __all__ = [
     "NotChargeable",
     "Reservation",
     "Status",
+    "account_for",
 ]

@@ -3,7 +3,7 @@
 from dpfit.losses.base import Bounds, Constant, Loss
 from dpfit.losses.custom import CustomLoss, JaxLoss
 from dpfit.losses.envelope import LipschitzEnvelope
-from dpfit.losses.glm import GLM, Absolute, Hinge, Huber, Logistic, Pinball, SmoothedHinge, Squared
+from dpfit.losses.glm import GLM, Absolute, Hinge, Huber, Logistic, Pinball, QuantileHuber, SmoothedHinge, Squared
 from dpfit.losses.guards import (
     BinaryLabels,
     Classes,
@@ -36,6 +36,7 @@ __all__ = [
     "Logistic",
     "Loss",
     "Pinball",
+    "QuantileHuber",
     "RowBall",
     "SmoothedHinge",
     "Softmax",

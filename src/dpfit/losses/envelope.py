@@ -50,7 +50,7 @@ class LipschitzEnvelope(GLM):
 
     @property
     def slope_bound(self) -> float:
-        return float(self.bound)
+        return min(float(self.bound), self.loss.slope_bound)
 
     def steepest(self, bounds: Bounds, margin: float) -> float:
         return min(self.loss.steepest(bounds, margin), self.bound)

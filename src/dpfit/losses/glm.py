@@ -29,7 +29,7 @@ class GLM(Loss):
     """A loss of the margin and the label.
 
     A kernel needs three numbers of it: ``code`` and ``parameter`` (see `dpfit.losses.links`) and ``slope_bound``, at
-    which the slope is clipped (infinity for all but a `LipschitzEnvelope`).
+    which the slope is clipped (infinity for all but a `LipschitzEnvelope` and a `QuantileHuber`).
     """
 
     is_glm: ClassVar[bool] = True
@@ -46,7 +46,7 @@ class GLM(Loss):
 
     @property
     def parameter(self) -> float:
-        """The one number that a loss may depend on (width, level)."""
+        """The one number that the formulas of a loss may depend on (width, level)."""
         return 0.0
 
     @property
@@ -369,6 +369,68 @@ class Pinball(GLM):
     def curvature(self, bounds: Bounds, radius: float | None = None) -> tuple[Constant, None]:
         parameter_radius(radius)
         return Constant(0.0, exact=True), None
+
+
+@dataclass(frozen=True)
+class QuantileHuber(GLM):
+    """Quantile loss whose corner is rounded by a parabola, times ``width``.
+
+    (m - y)^2 / 2 for m - y from -``level`` * width to (1 - ``level``) * width, linear with the slopes at these ends
+    beyond: the Moreau envelope of `Pinball`, as `Huber` is that of `Absolute`. A. Aravkin, A. Kambadur, A. Lozano,
+    R. Luss, Sparse quantile Huber regression for efficient and robust estimation, 2014.
+
+    >>> QuantileHuber(0.75, 4.0).slope([-9.0, -1.0, 0.0, 0.5, 9.0], 0.0).tolist()
+    [-3.0, -1.0, 0.0, 0.5, 1.0]
+    >>> QuantileHuber(0.75, 4.0).lipschitz(Bounds(1.0))
+    Constant(value=3.0, exact=True)
+    """
+
+    kind = "loss_quantile_huber"
+    link = "QUANTILE_HUBER"
+    level: float
+    width: float
+
+    def __post_init__(self) -> None:
+        if not 0 < number("level", self.level) < 1:
+            raise ValueError(f"level must lie strictly between 0 and 1, got {self.level!r}")
+        positive("width", self.width)
+        positive("level * width and (1 - level) * width", min(self.below, self.above))
+
+    @property
+    def below(self) -> float:
+        """The size of the slope where the margin is far below the label."""
+        return self.level * self.width
+
+    @property
+    def above(self) -> float:
+        """The slope where the margin is far above the label."""
+        return (1 - self.level) * self.width
+
+    @property
+    def parameter(self) -> float:
+        return self.below if self.below <= self.above else -self.above
+
+    @property
+    def slope_bound(self) -> float:
+        return max(self.below, self.above)
+
+    def steepest(self, bounds: Bounds, margin: float) -> float:
+        lower, upper = bounds.labels
+        return max(min(margin - lower, self.above), min(margin + upper, self.below), 0.0)
+
+    def opposite_rows_are_steep(self, bounds: Bounds, reach: float) -> bool:
+        """Whether rows orthogonal to the parameter, whose margins are zero, find a label of the steepest slope."""
+        return self.steepest(bounds, 0.0) >= self.steepest(bounds, reach)
+
+    def margin_at(self, bounds: Bounds, slope: float) -> float:
+        return slope - bounds.label_size
+
+    def curvature(self, bounds: Bounds, radius: float | None = None) -> tuple[Constant, Constant]:
+        reach = margin_reach(bounds, radius)
+        lower, upper = bounds.labels
+        always = reach - lower < self.above and reach + upper < self.below
+        ever = reach - lower > -self.below and -reach - upper < self.above
+        return Constant(1.0 if always else 0.0, exact=True), Constant(1.0, exact=ever)
 
 
 @dataclass(frozen=True)

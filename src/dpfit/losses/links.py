@@ -12,6 +12,9 @@ one parameter, so that one compiled pass serves all of them: the switch costs a 
 | SMOOTHED_HINGE | the hinge with its corner rounded by a parabola of width ``parameter`` | width |
 | PINBALL | quantile loss: parameter * (y - m) above the margin, (parameter - 1) * (y - m) below | level |
 | ABSOLUTE | abs(m - y) | |
+| QUANTILE_HUBER | squared, linear where m - y is below -``parameter`` (above it, for a negative one) | smaller side |
+
+Quantile Huber has two sides and one parameter: the larger side is where its slope is clipped, as that of an envelope.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import numba
 import numpy as np
 from numba import njit
 
-LOGISTIC, SQUARED, HUBER, HINGE, SMOOTHED_HINGE, PINBALL, ABSOLUTE = range(7)
+LOGISTIC, SQUARED, HUBER, HINGE, SMOOTHED_HINGE, PINBALL, ABSOLUTE, QUANTILE_HUBER = range(8)
 
 
 _TERMS = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
@@ -63,6 +66,10 @@ def value(code: int, parameter: float, margin: float, label: float) -> float:
     if code == PINBALL:
         gap = label - margin
         return parameter * gap if gap >= 0.0 else (parameter - 1.0) * gap
+    if code == QUANTILE_HUBER:
+        gap = label - margin if parameter >= 0.0 else margin - label
+        side = abs(parameter)
+        return 0.5 * gap * gap if gap <= side else side * (gap - 0.5 * side)
     return abs(margin - label)
 
 
@@ -113,6 +120,8 @@ def slope(code: int, parameter: float, margin: float, label: float) -> float:
     if code == PINBALL:
         gap = label - margin
         return -parameter if gap > 0.0 else (1.0 - parameter if gap < 0.0 else 0.0)
+    if code == QUANTILE_HUBER:
+        return max(margin - label, -parameter) if parameter >= 0.0 else min(margin - label, -parameter)
     return 1.0 if margin > label else (-1.0 if margin < label else 0.0)
 
 
@@ -129,6 +138,9 @@ def curvature(code: int, parameter: float, margin: float, label: float) -> float
     if code == SMOOTHED_HINGE:
         short = 1.0 - label * margin
         return 1.0 / parameter if 0.0 < short < parameter else 0.0
+    if code == QUANTILE_HUBER:
+        gap = label - margin if parameter >= 0.0 else margin - label
+        return 1.0 if gap < abs(parameter) else 0.0
     return 0.0
 
 
@@ -141,7 +153,7 @@ def crossing(code: int, parameter: float, level: float, label: float) -> float:
         return label
     if code == SMOOTHED_HINGE:
         return label * (1.0 - parameter * abs(level))
-    if code in (SQUARED, HUBER):
+    if code in (SQUARED, HUBER, QUANTILE_HUBER):
         return label + level
     return label
 

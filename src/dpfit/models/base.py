@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -16,14 +17,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpfit.catalogue import entry
 from dpfit.core import Answer, Chain, Minimize, Plan, Release, Step
 from dpfit.data.records import Arrays
-from dpfit.ledger import Ledger
+from dpfit.ledger import account_for
 from dpfit.losses import Bounds
 from dpfit.losses.base import Loss
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
+from dpfit.models.intervals import Ends, NoiseInterval, noise_reach
 from dpfit.models.scaling import Scaled, Scaling, scaled
 from dpfit.models.users import PerUser, record_budget
 from dpfit.privacy import Assumption, Basis, Budget, Guarantee
 from dpfit.solvers.auto import Chosen, auto
+from dpfit.solvers.public_data.descent import RECORDS_PER_DIMENSION
 
 Floats = NDArray[np.float64]
 
@@ -35,16 +38,21 @@ class LeakWarning(UserWarning):
     """A result that tells about the records and is not covered by any guarantee."""
 
 
+@dataclass(eq=False, repr=False)
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
-    """What every private estimator knows: its budget, its neighbours, its ledger."""
+    """What every private estimator knows: its budget, its neighbours, its ledger.
 
-    epsilon: float
-    delta: float
-    neighbours: str
-    n_public: int | None
-    ledger: Any
-    dataset: str | None
-    random_state: int | None
+    Parameters are the fields of dataclasses, so that concrete models add their own to those they inherit.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 0.0
+    _: KW_ONLY
+    neighbours: str = "replace"
+    n_public: int | None = None
+    ledger: Any = None
+    dataset: str | None = None
+    random_state: int | None = None
 
     def _budget(self, n: int) -> Budget:
         if self.delta and self.delta >= 1 / n:
@@ -73,14 +81,6 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             )
         return int(self.n_public)
 
-    def _account(self) -> Any:
-        if self.ledger is None:
-            return None
-        if not self.dataset:
-            raise ValueError("with a ledger, give dataset=: the name under which the data's budget is registered")
-        ledger = self.ledger if isinstance(self.ledger, Ledger) else Ledger(self.ledger)
-        return ledger.account(self.dataset, why=type(self).__name__)
-
     def _run(self, plan: Plan, data: Any) -> Release:
         """Run a plan, charged to the ledger if there is one."""
         if self.random_state is not None:
@@ -89,7 +89,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 UserWarning,
                 stacklevel=4,
             )
-        return plan.run(data, account=self._account(), random_state=self.random_state)
+        account = account_for(plan, self.ledger, self.dataset, delta=self.delta, why=type(self).__name__)
+        return plan.run(data, account=account, random_state=self.random_state)
 
     def _keep(self, release: Release, scaling: Scaling) -> None:
         """The attributes of every fitted estimator."""
@@ -107,43 +108,19 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class PrivateModel(PrivateEstimator):
     """A linear model fitted under differential privacy; see the concrete models for their parameters."""
 
-    def __init__(
-        self,
-        *,
-        epsilon: float,
-        delta: float,
-        neighbours: str,
-        n_public: int | None,
-        max_rows_per_user: int | None,
-        row_norm: float | None,
-        bounds: Any,
-        fit_intercept: bool,
-        ridge: float,
-        solver: str,
-        max_passes: int | None,
-        public: Any,
-        ledger: Any,
-        dataset: str | None,
-        random_state: int | None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.n_public = n_public
-        self.max_rows_per_user = max_rows_per_user
-        self.row_norm = row_norm
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.ridge = ridge
-        self.solver = solver
-        self.max_passes = max_passes
-        self.public = public
-        self.ledger = ledger
-        self.dataset = dataset
-        self.random_state = random_state
+    _: KW_ONLY
+    max_rows_per_user: int | None = None
+    row_norm: float | None = None
+    bounds: Any = None
+    fit_intercept: bool = True
+    ridge: float = 0.0
+    solver: str = "auto"
+    max_passes: int | None = None
+    public: Any = None
 
     def plan(self, n: int, n_features: int, *, by_user: bool = False) -> Plan:
         """What `fit` would do on ``n`` records of ``n_features`` columns: no data needed, nothing spent.
@@ -207,9 +184,13 @@ class PrivateModel(PrivateEstimator):
     def _plan_records(
         self, n: int, columns: int, scaling: Scaling | None, data: Any, budget: Budget
     ) -> tuple[Plan, Scaling]:
+        # Centred columns of a sparse matrix would have no zeros left.
+        centred = data is None or not sparse.issparse(data.matrix)
         if scaling is not None:
-            return scaled(self._solve(n, columns, scaling, budget), scaling), scaling
-        template = Scaling(self._norm(columns), 1.0 if self.fit_intercept else 0.0, None, None, *self._unknown_labels())
+            used = replace(scaling, centred=centred)
+            return scaled(self._solve(n, columns, used, budget), used), used
+        constant = 1.0 if self.fit_intercept else 0.0
+        template = Scaling(self._norm(columns), constant, None, None, *self._unknown_labels(), centred)
         if self.bounds == "from_data" and data is not None:
             found = _from_data(template, data)
             plan = scaled(self._solve(n, columns, found, budget), found)
@@ -238,9 +219,12 @@ class PrivateModel(PrivateEstimator):
                 raise ValueError(
                     "a fit that starts from public records needs delta > 0 (far below 1 / n), or no public"
                 )
-            # With few public records their curvature is a guess, and a plain descent from their fit is safer.
-            best = "pda_dpmd" if len(self._public_pair()[1]) > 2 * features else "warm_start_gd"
-            return entry(best if self.solver == "auto" else self.solver).load().plan(problem, budget)
+            # With few public records their curvature is a guess, and a plain descent from their fit is safer; with very
+            # few their fit may be worse than none.
+            records = len(self._public_pair()[1])
+            best = "pda_dpmd" if records > 2 * features else "warm_start_gd"
+            if self.solver != "auto" or records >= RECORDS_PER_DIMENSION * problem.dimension:
+                return entry(best if self.solver == "auto" else self.solver).load().plan(problem, budget)
         options = {} if self.max_passes is None else {"max_passes": int(self.max_passes)}
         if self.solver == "auto":
             return auto.plan(problem, budget, **options)
@@ -313,6 +297,39 @@ class PrivateModel(PrivateEstimator):
         if hasattr(bounded, "toarray"):
             return bounded
         return np.nan_to_num(bounded, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def noise_interval(self, level: float = 0.95) -> NoiseInterval:
+        """What coefficients and intercepts would have been without privacy noise, each with probability ``level``.
+
+        This covers privacy noise alone: not the choice of the records among all people, not a ridge, not clipping, and
+        not which rows of a user are kept. It comes from the plan and from released values, so it costs nothing and
+        holds whatever the records are. ``solver="output_perturbation"`` has noise of a known law, and the probability
+        is ``level`` exactly. After ``objective_perturbation`` it is at least that, and the ends are far apart where the
+        ridge is small. For other solvers the effect of noise depends on the records: AttributeError.
+
+        >>> X = np.linspace(-1, 1, 2000)[:, None]
+        >>> from dpfit.models import LogisticRegression
+        >>> model = LogisticRegression(1.0, bounds=(-1, 1), solver="output_perturbation").fit(X, X[:, 0] > 0)
+        >>> lower, upper = model.coef_noise_interval_
+        >>> bool((lower < model.coef_).all() and (model.coef_ < upper).all()), model.noise_interval().exact
+        (True, True)
+        """
+        check_is_fitted(self)
+        length, exact = noise_reach(self.plan_, level)
+        coef, intercept = self.scaling_.leverage(self.n_features_in_)
+        return NoiseInterval(
+            Ends.around(self.coef_, length * coef), Ends.around(self.intercept_, length * intercept), level, exact
+        )
+
+    @property
+    def coef_noise_interval_(self) -> Ends:
+        """`noise_interval` of the coefficients at level 0.95: privacy noise alone."""
+        return self.noise_interval().coef
+
+    @property
+    def intercept_noise_interval_(self) -> Ends:
+        """`noise_interval` of the intercepts at level 0.95: privacy noise alone."""
+        return self.noise_interval().intercept
 
     def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
         raise NotImplementedError

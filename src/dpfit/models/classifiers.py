@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -19,36 +20,12 @@ from dpfit.privacy import Budget
 Floats = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
     """Classes from public facts, margins from the weights."""
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        *,
-        neighbours: str = "replace",
-        n_public: int | None = None,
-        max_rows_per_user: int | None = None,
-        row_norm: float | None = None,
-        bounds: Any = None,
-        classes: Any = None,
-        fit_intercept: bool = True,
-        ridge: float = 0.0,
-        solver: str = "auto",
-        max_passes: int | None = None,
-        public: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon, delta=delta, neighbours=neighbours, n_public=n_public,
-            max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
-            fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes, public=public,
-            ledger=ledger, dataset=dataset, random_state=random_state,
-        )  # fmt: skip
-        self.classes = classes
+    _: KW_ONLY
+    classes: Any = None
 
     def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
         """Fit the model; charges the ledger, if there is one, before the records are read.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpfit.core import Answer, Minimize, Plan
 from dpfit.data.records import Arrays
@@ -15,34 +16,18 @@ from dpfit.losses import Bounds, HuberDistance
 from dpfit.mechanisms.mean import BoundedMean as MeanQuery
 from dpfit.mechanisms.mean import gaussian_mean, laplace_mean
 from dpfit.models.base import PrivateEstimator, ends, require_numbers
+from dpfit.models.intervals import Ends, noise_reach
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 from dpfit.solvers.auto import auto
 
 
+@dataclass(eq=False, repr=False)
 class PrivateLocation(PrivateEstimator):
     """A point near the records; ``location_`` has it."""
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        *,
-        neighbours: str = "replace",
-        n_public: int | None = None,
-        bounds: Any = (-1.0, 1.0),
-        ledger: Any = None,
-        dataset: str | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.n_public = n_public
-        self.bounds = bounds
-        self.ledger = ledger
-        self.dataset = dataset
-        self.random_state = random_state
+    _: KW_ONLY
+    bounds: Any = (-1.0, 1.0)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the point; charges the ledger, if there is one, before the records are read."""
@@ -57,6 +42,18 @@ class PrivateLocation(PrivateEstimator):
         self.location_ = middle + half * np.clip(np.asarray(release.value), -1.0, 1.0)
         self._keep(release, scaling)
         return self
+
+    @property
+    def location_noise_interval_(self) -> Ends:
+        """What each entry would have been without privacy noise, with probability 0.95; it covers that noise alone.
+
+        From the plan and the released point, so it costs nothing. AttributeError where the effect of noise depends on
+        the records, as that on a geometric median does.
+        """
+        check_is_fitted(self)
+        low, high = ends(self.bounds, self.n_features_in_)
+        # Entries are moved into their ranges, which brings them no farther from what lies in the ranges anyway.
+        return Ends.around(self.location_, noise_reach(self.plan_, 0.95).length * np.subtract(high, low) / 2)
 
     def _plan(self, n: int, columns: int, budget: Budget) -> Plan:
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import assert_all_finite
 
-from dpfit.losses import Huber, Pinball
+from dpfit.losses import Huber, Pinball, QuantileHuber
 from dpfit.losses.base import Loss
 from dpfit.models.base import PrivateModel, leaky_score, require_numbers
 from dpfit.models.scaling import Scaling
@@ -20,38 +21,14 @@ from dpfit.privacy.check import positive
 Floats = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
     """Labels scaled by a public (or privately found) range."""
 
-    _labels_have_range = True
+    _: KW_ONLY
+    y_bounds: Any = None
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        *,
-        neighbours: str = "replace",
-        n_public: int | None = None,
-        max_rows_per_user: int | None = None,
-        row_norm: float | None = None,
-        bounds: Any = None,
-        y_bounds: Any = None,
-        fit_intercept: bool = True,
-        ridge: float = 0.0,
-        solver: str = "auto",
-        max_passes: int | None = None,
-        public: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon=epsilon, delta=delta, neighbours=neighbours, n_public=n_public,
-            max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
-            fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes, public=public,
-            ledger=ledger, dataset=dataset, random_state=random_state,
-        )  # fmt: skip
-        self.y_bounds = y_bounds
+    _labels_have_range = True
 
     def _label_ends(self) -> tuple[float, float] | None:
         if self.y_bounds is None:
@@ -107,37 +84,15 @@ class LinearRegression(PrivateRegressor):
         return Huber(0.2 * min(max(1.0, signal(budget, n, features) / 2000), 20.0))
 
 
+@dataclass(eq=False, repr=False)
 class Ridge(LinearRegression):
     """`LinearRegression` with a ridge: ``ridge / 2`` times the squared norm of the scaled weights is added."""
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        *,
-        ridge: float = 1e-3,
-        neighbours: str = "replace",
-        n_public: int | None = None,
-        max_rows_per_user: int | None = None,
-        row_norm: float | None = None,
-        bounds: Any = None,
-        y_bounds: Any = None,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        max_passes: int | None = None,
-        public: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon, delta, neighbours=neighbours, n_public=n_public,
-            max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
-            y_bounds=y_bounds, fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes,
-            public=public, ledger=ledger, dataset=dataset, random_state=random_state,
-        )  # fmt: skip
+    _: KW_ONLY
+    ridge: float = 1e-3
 
 
+@dataclass(eq=False, repr=False)
 class HuberRegressor(PrivateRegressor):
     """Huber regression under differential privacy; ``width`` is the residual, as a share of half the label range, from
     which the loss is linear.
@@ -149,80 +104,52 @@ class HuberRegressor(PrivateRegressor):
     True
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        *,
-        width: float = 0.2,
-        neighbours: str = "replace",
-        n_public: int | None = None,
-        max_rows_per_user: int | None = None,
-        row_norm: float | None = None,
-        bounds: Any = None,
-        y_bounds: Any = None,
-        fit_intercept: bool = True,
-        ridge: float = 0.0,
-        solver: str = "auto",
-        max_passes: int | None = None,
-        public: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon, delta, neighbours=neighbours, n_public=n_public,
-            max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
-            y_bounds=y_bounds, fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes,
-            public=public, ledger=ledger, dataset=dataset, random_state=random_state,
-        )  # fmt: skip
-        self.width = width
+    _: KW_ONLY
+    width: float = 0.2
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
         return Huber(positive("width", self.width))
 
 
+@dataclass(eq=False, repr=False)
 class QuantileRegressor(PrivateRegressor):
     """Quantile regression under differential privacy, for the ``quantile`` in (0, 1).
 
+    The corner of the loss is rounded where a solver needs that, as all solvers without a ``delta`` do. This draws the
+    fit towards a mean, so less is rounded the better records stand out of the noise: see `corner_width`.
+
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 20_000)[:, None]
-    >>> model = QuantileRegressor(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(0, 10))
+    >>> model = QuantileRegressor(epsilon=1.0, bounds=(-1, 1), y_bounds=(0, 10))
     >>> bool(abs(model.fit(X, 5 + 3 * X[:, 0]).predict([[0.5]])[0] - 6.5) < 0.5)
     True
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        *,
-        quantile: float = 0.5,
-        neighbours: str = "replace",
-        n_public: int | None = None,
-        max_rows_per_user: int | None = None,
-        row_norm: float | None = None,
-        bounds: Any = None,
-        y_bounds: Any = None,
-        fit_intercept: bool = True,
-        ridge: float = 0.0,
-        solver: str = "auto",
-        max_passes: int | None = None,
-        public: Any = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        random_state: int | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon, delta, neighbours=neighbours, n_public=n_public,
-            max_rows_per_user=max_rows_per_user, row_norm=row_norm, bounds=bounds,
-            y_bounds=y_bounds, fit_intercept=fit_intercept, ridge=ridge, solver=solver, max_passes=max_passes,
-            public=public, ledger=ledger, dataset=dataset, random_state=random_state,
-        )  # fmt: skip
-        self.quantile = quantile
+    _: KW_ONLY
+    quantile: float = 0.5
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
-        return Pinball(float(self.quantile))
+        level = float(self.quantile)
+        if budget.kind == "pure" or self.solver in _ROUND_CORNERS:
+            return QuantileHuber(level, corner_width(budget, n, features))
+        return Pinball(level)
+
+
+_ROUND_CORNERS = ("output_perturbation", "objective_perturbation")
+"""Solvers that need a loss without corners."""
+
+
+def corner_width(budget: Budget, n: int, dimension: int) -> float:
+    """Over which part of half the label range a quantile loss is rounded: one over the root of the `signal`.
+
+    Rounding moves quantiles other than the median by a share of the width; a sharp corner asks for a stronger ridge.
+    On synthetic records, for the quantile 0.9 and signals from 100 to 3000, the error was at most half above that of
+    the best width.
+
+    >>> round(corner_width(Budget(epsilon=1.0), 10_000, 4), 3)
+    0.02
+    """
+    return min(max(1 / math.sqrt(signal(budget, n, dimension)), 0.002), 0.4)
 
 
 def signal(budget: Budget, n: int, dimension: int) -> float:

@@ -26,8 +26,8 @@ class Scaling(Record):
     """Columns scaled from [lower, upper] to [-1, 1], rows scaled into a ball, a constant appended.
 
     Each record is mapped by itself, so neighbours stay neighbours. Without ``lower`` and ``upper`` columns are left as
-    they are. Labels are scaled like columns if their range is given. A sparse matrix stays sparse: its columns are
-    divided, not centred.
+    they are. Labels are scaled like columns if their range is given. If not ``centred``, columns are divided by the end
+    that is farther from zero, and nothing else: so a sparse matrix stays sparse.
 
     >>> scaling = Scaling(row_norm=2.0, constant=1.0, lower=(0.0, 0.0), upper=(2.0, 4.0))
     >>> scaling.rows(np.array([[1.0, 9.0], [2.0, 2.0]]))
@@ -44,6 +44,7 @@ class Scaling(Record):
     upper: tuple[float, ...] | None = None
     label_lower: float | None = None
     label_upper: float | None = None
+    centred: bool = True
 
     def __post_init__(self) -> None:
         positive("row_norm", self.row_norm)
@@ -63,15 +64,17 @@ class Scaling(Record):
     def rows(self, rows: Any) -> Any:
         """The bounded rows."""
         if sparse.issparse(rows):
-            return self._sparse_rows(rows)
+            if not self._ranges()[0].any():
+                return self._sparse_rows(rows)
+            rows = rows.toarray()
         if self.lower is None and not self.constant:
             return rows
         matrix = np.asarray(rows, dtype=np.float64)
         if self.lower is not None:
-            low, high = np.array(self.lower), np.array(self.upper)
+            middle, half = self._ranges()
             with np.errstate(invalid="ignore", over="ignore"):
                 # NaN stays: the kernels replace such a record as a whole.
-                matrix = np.clip((matrix - (low / 2 + high / 2)) / (high / 2 - low / 2), -1.0, 1.0)
+                matrix = np.clip((matrix - middle) / half, -1.0, 1.0)
         with np.errstate(over="ignore", invalid="ignore"):
             factors = self._factors(np.einsum("ij,ij->i", matrix, matrix))
         capped = np.empty((len(matrix), matrix.shape[1] + bool(self.constant)))
@@ -88,8 +91,8 @@ class Scaling(Record):
     def _sparse_rows(self, rows: Any) -> Any:
         matrix = sparse.csr_array(rows, dtype=np.float64)
         if self.lower is not None:
-            reach = np.maximum(np.abs(np.array(self.lower)), np.abs(np.array(self.upper)))
-            matrix = sparse.csr_array(matrix @ sparse.dia_array((1 / reach, 0), shape=(len(reach), len(reach))))
+            half = self._ranges()[1]
+            matrix = sparse.csr_array(matrix @ sparse.dia_array((1 / half, 0), shape=(len(half), len(half))))
             np.clip(matrix.data, -1.0, 1.0, out=matrix.data)
         if self.lower is None and not self.constant:
             return matrix
@@ -101,9 +104,9 @@ class Scaling(Record):
 
     def labels(self, labels: Any) -> Any:
         """The labels in [-1, 1] if they have a range, else as they are."""
-        if self.label_lower is None or self.label_upper is None:
+        if self.label_lower is None:
             return labels
-        middle, half = self.label_lower / 2 + self.label_upper / 2, self.label_upper / 2 - self.label_lower / 2
+        middle, half = self._label_range()
         return np.clip((np.asarray(labels, dtype=np.float64) - middle) / half, -1.0, 1.0)
 
     def apply(self, data: Data) -> Data:
@@ -121,19 +124,38 @@ class Scaling(Record):
     def unscaled(self, weights: Floats) -> tuple[Floats, Floats]:
         """Coefficients and intercepts in the units of the raw columns and labels; one row per output."""
         weights = np.atleast_2d(weights)
-        coefficients = weights[:, :-1] if self.constant else weights
+        middle, half = self._ranges()
+        label_middle, label_half = self._label_range()
+        shares = weights[:, :-1] if self.constant else weights
         intercept = weights[:, -1] * self.constant if self.constant else np.zeros(len(weights))
-        if self.lower is not None:
-            low, high = np.array(self.lower), np.array(self.upper)
-            coefficients = coefficients / (high / 2 - low / 2)
-            intercept = intercept - coefficients @ (low / 2 + high / 2)
-        if self.label_lower is not None and self.label_upper is not None:
-            half = self.label_upper / 2 - self.label_lower / 2
-            coefficients, intercept = (
-                coefficients * half,
-                intercept * half + self.label_lower / 2 + self.label_upper / 2,
-            )
-        return coefficients, intercept
+        coefficients = shares / half
+        return coefficients * label_half, (intercept - (coefficients * middle).sum(axis=1)) * label_half + label_middle
+
+    def leverage(self, columns: int) -> tuple[Floats, float]:
+        """How far coefficients and intercept move, at most, if the scaled weights of an output move by one.
+
+        They are linear functions of the weights up to constants: these are the norms of them.
+
+        >>> Scaling(row_norm=1.0, constant=1.0, lower=(0.0,), upper=(4.0,)).leverage(1)
+        (array([0.5]), 1.4142135623730951)
+        """
+        middle, half = (np.broadcast_to(each, (columns,)) for each in self._ranges())
+        label_half = self._label_range()[1]
+        return label_half / half, label_half * math.hypot(self.constant, float(np.linalg.norm(middle / half)))
+
+    def _ranges(self) -> tuple[Floats, Floats]:
+        """What is subtracted from each column, and what the rest is divided by."""
+        if self.lower is None:
+            return np.zeros(1), np.ones(1)
+        low, high = np.array(self.lower), np.array(self.upper)
+        if not self.centred:
+            return np.zeros(len(low)), np.maximum(np.abs(low), np.abs(high))
+        return low / 2 + high / 2, high / 2 - low / 2
+
+    def _label_range(self) -> tuple[float, float]:
+        if self.label_lower is None or self.label_upper is None:
+            return 0.0, 1.0
+        return self.label_lower / 2 + self.label_upper / 2, self.label_upper / 2 - self.label_lower / 2
 
 
 @dataclass(frozen=True)

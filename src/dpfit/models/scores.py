@@ -16,7 +16,7 @@ from scipy.special import ndtri
 from sklearn.base import is_classifier
 
 from dpfit.core import Answer, Release
-from dpfit.ledger import Ledger
+from dpfit.ledger import account_for
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
 from dpfit.privacy import Budget, Guarantee
 
@@ -73,11 +73,7 @@ def private_score(
     problem = Answer(n=len(scores) if n_public is None else n_public, workload=BoundedMean(0.0, top))
     algorithm = laplace_mean if budget.kind == "pure" else gaussian_mean
     plan = algorithm.plan(problem, budget)
-    account = None
-    if ledger is not None:
-        if not dataset:
-            raise ValueError("with a ledger, give dataset=: the name under which the data's budget is registered")
-        account = (ledger if isinstance(ledger, Ledger) else Ledger(ledger)).account(dataset, why=f"score {chosen}")
+    account = account_for(plan, ledger, dataset, delta=budget.delta, why=f"score {chosen}")
     release = plan.run(scores, account=account, random_state=random_state)
     value = float(release.value[0])
     spread = plan.risk.expected if plan.risk else 0.0

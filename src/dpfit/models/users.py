@@ -16,6 +16,8 @@ from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count
 from dpfit.privacy.event import Event, Group
 
+_ROUNDING = 2.0**-48
+
 
 @dataclass(frozen=True)
 class PerUser(Plan):
@@ -63,10 +65,11 @@ def record_budget(budget: Budget, max_rows: int) -> Budget:
     Pure epsilon and mu of a group are at most the number of records times those of one ([Gan22] Fact 9; groups under
     Gaussian DP, Dong, Roth and Su 2022); rho grows with the square.
 
-    >>> record_budget(Budget(epsilon=1.0, relation="add_remove", unit="user"), 4)
-    Budget(epsilon=0.25, relation='add_remove')
+    >>> round(record_budget(Budget(epsilon=1.0, relation="add_remove", unit="user"), 4).epsilon, 12)
+    0.25
     """
-    rows = count("max_rows", max_rows)
+    # The promise to a group is rounded up; a little less for each record leaves room for that.
+    share = (1 - _ROUNDING) / count("max_rows", max_rows)
     if budget.kind == "pure":
-        return Budget(epsilon=float(budget.epsilon or 0.0) / rows, relation=budget.relation)
-    return Budget(mu=budget.gaussian_mu / rows * (1 - 2.0**-50), relation=budget.relation)
+        return Budget(epsilon=float(budget.epsilon or 0.0) * share, relation=budget.relation)
+    return Budget(mu=budget.gaussian_mu * share, relation=budget.relation)

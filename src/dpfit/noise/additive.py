@@ -44,7 +44,8 @@ def add_laplace(
     source
         Where the randomness comes from.
     grid
-        The grid of the outputs; by default `Grid.fitting` for this sensitivity and dimension.
+        The grid of the outputs; by default `Grid.fitting` for this sensitivity, or scale of noise if that is
+        smaller, and dimension.
 
     Returns
     -------
@@ -188,7 +189,8 @@ def _add(
         steps = np.clip(array.astype(np.int64, copy=False), -LIMIT, LIMIT)
         charged = sensitivity
     elif np.issubdtype(array.dtype, np.floating) and np.can_cast(array.dtype, np.float64):
-        grid = grid or Grid.fitting(sensitivity, array.size, norm)
+        # Where there is less noise than the sensitivity, it is the noise that says how fine a grid is fine enough.
+        grid = grid or Grid.fitting(sensitivity * min(1.0, noise_multiplier), array.size, norm)
         steps = grid.quantize(array)
         charged = math.nextafter(sensitivity + grid.rounding(array.size, norm), math.inf)
     else:

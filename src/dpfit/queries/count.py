@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dpfit.core import Account, Answer, Plan, Release, Step
+from dpfit.core import Answer, Plan, Release, Step
 from dpfit.data.schema import Schema
 from dpfit.data.table import Table
-from dpfit.ledger import Ledger
+from dpfit.ledger import Ledger, account_for
 from dpfit.mechanisms.counting import Floats, NoisyCounts
 from dpfit.mechanisms.counts import LAWS, counts
 from dpfit.privacy import Budget
-from dpfit.privacy.charge import NoPrice
 from dpfit.queries.axes import BinChoice, axis, columns_of
 from dpfit.queries.histogram import Histogram
 from dpfit.queries.marginals import Marginals
@@ -130,7 +129,7 @@ def count(
     # Before anything is charged: a name that is not there is the caller's slip, and public.
     if missing := [name for name in workload.columns if name not in source.names]:
         raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(repr, source.names))}")
-    account = None if ledger is None else _account(ledger, dataset, plan, budget, who, why)
+    account = account_for(plan, ledger, dataset, delta=budget.delta, who=who, why=why)
     release = plan.run(source, account=account, random_state=random_state)
     return Counted(workload.repaired(release.value, consistent=consistent, nonnegative=nonnegative), release)
 
@@ -204,17 +203,3 @@ def _workload(plan: Plan) -> TableQueries:
     if not isinstance(workload, TableQueries):
         raise TypeError("the counts are not those of a table")
     return workload
-
-
-def _account(
-    ledger: Ledger | str | Path, dataset: str | None, plan: Plan, budget: Budget, who: str, why: str
-) -> Account:
-    """The account to charge; a plan without a price in its currency is charged as the (epsilon, delta) it promises."""
-    if dataset is None:
-        raise ValueError("a ledger keeps budgets by dataset: give dataset, the name it was registered under")
-    book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-    try:
-        plan.guarantee.charge(book.status(dataset).currency)
-    except NoPrice:
-        return book.account(dataset, who, why, as_approximate=budget.delta or None)
-    return book.account(dataset, who, why)

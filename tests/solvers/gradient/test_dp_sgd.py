@@ -432,8 +432,14 @@ class GreedySGD(NoisySGD):
     kind = "test_greedy_sgd"
 
     def step(self, state, index, data, run):
-        everything = replace(self, batch=float(self.problem.n))
-        return NoisySGD.step(everything, state, index, data, run)
+        return NoisySGD.step(self._greedy, state, index, data, run)
+
+    def run_many(self, data, run, count):
+        return NoisySGD.run_many(self._greedy, data, run, count)
+
+    @property
+    def _greedy(self):
+        return replace(self, batch=float(self.problem.n))
 
 
 class TestAudit:

@@ -8,7 +8,7 @@ from scipy.optimize import minimize as scipy_minimize
 
 from dpfit.core import Minimize
 from dpfit.data.records import Arrays
-from dpfit.losses import Absolute, Bounds, Hinge, Huber, Logistic, Pinball, SmoothedHinge, Squared
+from dpfit.losses import Absolute, Bounds, Hinge, Huber, Logistic, Pinball, QuantileHuber, SmoothedHinge, Squared
 from dpfit.solvers.perturbation import minimizer
 from dpfit.solvers.perturbation.minimizer import Objective, accuracy, minimize, smoothest
 
@@ -17,6 +17,7 @@ LOSSES = [
     (SmoothedHinge(0.3), Bounds(1.0)),
     (Huber(0.5), Bounds(1.0, -4.0, 4.0)),
     (Huber(1e-3), Bounds(1.0, -4.0, 4.0)),
+    (QuantileHuber(0.9, 1e-2), Bounds(1.0, -4.0, 4.0)),
 ]
 
 

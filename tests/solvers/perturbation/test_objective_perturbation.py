@@ -11,7 +11,7 @@ from worst_cases import hostile, logistic_case
 from dpfit.core import Minimize, Run, plan_from_json
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, Huber, Logistic, SmoothedHinge, Softmax, Squared
+from dpfit.losses import Bounds, Huber, Logistic, QuantileHuber, SmoothedHinge, Softmax, Squared
 from dpfit.noise import Source
 from dpfit.privacy import Budget, NotReachable, gaussian
 from dpfit.solvers.perturbation.minimizer import Objective, accuracy, minimize
@@ -22,6 +22,7 @@ LOSSES = [
     (Logistic(), Bounds(1.0)),
     (SmoothedHinge(0.5), Bounds(1.0)),
     (Huber(1.0), Bounds(1.0, -3.0, 2.0)),
+    (QuantileHuber(0.7, 1.0), Bounds(1.0, -3.0, 2.0)),
 ]
 
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from dpfit.losses import Huber, Logistic, SmoothedHinge
+from dpfit.losses import Huber, Logistic, QuantileHuber, SmoothedHinge
 from dpfit.privacy import Budget, calibrate, event_from_json, gaussian
 from dpfit.privacy.account import curve
 from dpfit.privacy.charge import charge
@@ -18,6 +18,7 @@ LOSSES = [
     (Logistic(), "logistic", 0.25, 1.0, (-1.0, 1.0)),
     (SmoothedHinge(0.5), "one_sided", 2.0, 1.0, (-1.0, 1.0)),
     (Huber(0.7), "two_sided", 1.0, 0.7, (-1.0, 0.0, 0.4)),
+    (QuantileHuber(0.8, 1.0), "two_sided", 1.0, 0.8, (-1.0, 0.0, 0.4)),
 ]
 
 
@@ -50,7 +51,8 @@ def cells(loss, rows, labels, quadratic, scale, number=2500):
     """Cells fine enough for the quadrature, cut where curvatures jump."""
     far = (12 * scale + np.abs(rows).sum() * 1.1) / quadratic
     width = getattr(loss, "width", 0.0)
-    kinks = [(y + side) / x for x, y in zip(rows, labels, strict=True) for side in (-width, width) if x]
+    sides = (-loss.below, loss.above) if isinstance(loss, QuantileHuber) else (-width, width)
+    kinks = [(y + side) / x for x, y in zip(rows, labels, strict=True) for side in sides if x]
     if isinstance(loss, SmoothedHinge):
         kinks = [y * at / x for x, y in zip(rows, labels, strict=True) for at in (1.0, 1 - width) if x]
     edges = np.concatenate([np.linspace(-far, far, number), kinks, np.sinh(np.linspace(-8, 8, 200)) / 1500 * far])

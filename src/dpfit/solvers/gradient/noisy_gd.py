@@ -18,14 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Cost, Iterative, Minimize, Plan, Risk, Run, Step, require_records
-from dpfit.losses.glm import GLM
+from dpfit.core import Cost, Minimize, Plan, Risk, Run, Step, require_records
+from dpfit.losses.glm import GLM, Pinball, QuantileHuber
 from dpfit.losses.vector import VectorLoss
 from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
 from dpfit.privacy.check import count, one_of, positive, probability
 from dpfit.privacy.event import Event, Gaussian
 from dpfit.solvers.calibration import CLIP_BIAS
+from dpfit.solvers.gradient.many_points import clipped_sums
+from dpfit.solvers.gradient.side_by_side import SideBySide
 from dpfit.solvers.supposed import margin_unit, suppositions
 
 Floats = NDArray[np.float64]
@@ -41,7 +43,7 @@ AVERAGED = 0.4
 
 
 @dataclass(frozen=True)
-class NoisyGD(Iterative):
+class NoisyGD(SideBySide):
     """The descent itself; all fields are public.
 
     ``growth`` g > 0 weighs step k by (1 - g)**-(k + 1), in the average and (by its root) in the noise: the optimal
@@ -133,7 +135,11 @@ class NoisyGD(Iterative):
     def noisy_sum(self, point: Floats, multiplier: float, data: Any, run: Run) -> Floats:
         """The sum of clipped gradients at a point, with noise."""
         problem, grid = self.problem, Grid.fitting(self.clip, self.problem.dimension, "l2")
-        steps = data.clipped_sum(problem.loss, point, grid=grid, clip=self.clip, **problem.guards)
+        guards = problem.guards | {"clip": self.clip}
+        if point.ndim == 1:
+            steps = data.clipped_sum(problem.loss, point, grid=grid, **guards)
+        else:
+            steps = clipped_sums(data, problem.loss, point, grid=grid, **guards)
         return add_gaussian(
             steps, l2_sensitivity=self.sensitivity, noise_multiplier=multiplier, source=run.noise, grid=grid
         )
@@ -149,14 +155,6 @@ class NoisyGD(Iterative):
     def finish(self, state: tuple[Floats, Floats, Floats]) -> Floats:
         return state[2]
 
-    def run_many(self, data: Any, run: Run, count: int) -> list[Floats]:
-        """Independent runs side by side, one pass over the data per step for all of them."""
-        point, velocity, average = (np.tile(part, (count, 1)) for part in self.init(data, run))
-        state = (point, velocity, average)
-        for index in range(self.steps):
-            state = self.step(state, index, data, run)
-        return list(self.finish(state))
-
 
 def start(problem: Minimize) -> Floats:
     """The public point from which descent starts."""
@@ -169,6 +167,12 @@ def unclipped(problem: Minimize) -> float:
         return problem.lipschitz("add_remove")
     except ValueError:
         return math.inf
+
+
+def usual_clip(problem: Minimize) -> float:
+    """The clipping norm where none is asked for."""
+    # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one would change that.
+    return unclipped(problem) * (1.0 if isinstance(problem.loss, Pinball | QuantileHuber) else CLIP)
 
 
 def change(problem: Minimize, clip: float, relation: str) -> float:
@@ -207,7 +211,7 @@ def practical_rule(
     sqrt(dimension)) below one). The rest is as many passes as allowed, momentum that remembers a sixteenth of them,
     and steps within the stable range.
     """
-    limit = clip if clip is not None else CLIP * unclipped(problem)
+    limit = clip if clip is not None else usual_clip(problem)
     if not math.isfinite(limit):
         raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
     moved = change(problem, limit, relation)

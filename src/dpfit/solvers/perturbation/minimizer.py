@@ -76,7 +76,8 @@ def smoothest(problem: Minimize) -> float:
     if constant is None or not problem.loss.convex:
         raise ValueError(
             f"minimizers are certified for convex losses without corners, and {problem.loss.kind!r} is not one: use "
-            "SmoothedHinge(width) for the hinge, Huber(width) for the absolute loss"
+            "SmoothedHinge(width) for the hinge, Huber(width) for the absolute loss, QuantileHuber(level, width) for "
+            "the quantile loss"
         )
     return constant.value
 

@@ -1,0 +1,45 @@
+"""From what callers give (a ledger or its path, the name of a dataset) to the account that a plan is charged to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpfit.ledger.account import Chargeable, DatasetAccount
+from dpfit.ledger.ledger import Ledger
+from dpfit.privacy.charge import NoPrice
+
+
+def account_for(
+    plan: Chargeable,
+    ledger: Ledger | str | Path | None,
+    dataset: str | None,
+    *,
+    delta: float | None = None,
+    who: str = "",
+    why: str = "",
+) -> DatasetAccount | None:
+    """The account to run a plan with; None without a ledger.
+
+    A plan that has no price in the currency of the dataset is charged as the (epsilon, delta) that it promises at this
+    ``delta``; without one it will be refused.
+
+    >>> import tempfile
+    >>> from dpfit.core import Answer
+    >>> from dpfit.mechanisms.mean import BoundedMean, gaussian_mean
+    >>> from dpfit.privacy import Budget
+    >>> ledger = Ledger.create(tempfile.mkdtemp() + "/budgets.ledger")
+    >>> ledger.register("patients", Budget(epsilon=2.0, delta=1e-5), currency="pure")
+    >>> plan = gaussian_mean.plan(Answer(n=9, workload=BoundedMean(0.0, 1.0)), Budget(epsilon=1.0, delta=1e-6))
+    >>> account_for(plan, ledger, "patients", delta=1e-6).as_approximate
+    1e-06
+    """
+    if ledger is None:
+        return None
+    if not dataset:
+        raise ValueError("with a ledger, give dataset=: the name under which the data's budget is registered")
+    book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+    try:
+        plan.guarantee.charge(book.status(dataset).currency)
+    except NoPrice:
+        return book.account(dataset, who, why, as_approximate=delta or None)
+    return book.account(dataset, who, why)

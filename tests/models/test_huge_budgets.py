@@ -1,0 +1,91 @@
+"""With a budget that is huge, every model is the optimum of its own objective."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from dpfit.models import (
+    BoundedMean,
+    GeometricMedian,
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    QuantileRegressor,
+)
+from dpfit.models.intervals import released_by
+
+N = 2000
+
+
+@pytest.fixture(scope="module")
+def table():
+    random = np.random.default_rng(0)
+    X = random.uniform(-1, 1, (N, 2))
+    signal = X @ [2.0, -1.0] + 0.5
+    return X, signal + random.logistic(size=N), np.clip(signal + 0.5 * random.standard_normal(N), -5, 5)
+
+
+def distance_to_optimum(objective, weights):
+    """How far the weights are from the minimizer; corners are no obstacle to the search by a simplex."""
+    options = {"xatol": 1e-8, "fatol": 1e-14, "maxiter": 20_000, "maxfev": 20_000}
+    return np.abs(minimize(objective, weights, method="Nelder-Mead", options=options).x - weights).max()
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (LogisticRegression, {}),
+        (LinearSVC, {}),
+        (LinearRegression, {"y_bounds": (-5, 5)}),
+        (HuberRegressor, {"y_bounds": (-5, 5)}),
+        (QuantileRegressor, {"y_bounds": (-5, 5)}),
+        (QuantileRegressor, {"y_bounds": (-5, 5), "quantile": 0.9}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_linear_models(kind, settings, delta, table):
+    X, noisy, values = table
+    classifies = not settings
+    y = (noisy > 0).astype(int) if classifies else values
+    model = kind(1e6, delta, bounds=(-1, 1), **settings).fit(X, y)
+    problem = released_by(model.plan_).problem
+    rows, labels = model.scaling_.rows(X), 2.0 * y - 1 if classifies else model.scaling_.labels(y)
+
+    def objective(weights):
+        return np.mean(problem.loss.value(rows @ weights, labels)) + problem.ridge / 2 * weights @ weights
+
+    assert distance_to_optimum(objective, np.ravel(model.weights_)) < 1e-3
+
+
+def test_several_classes(table):
+    X, noisy, _ = table
+    y = np.digitize(noisy, [-1.0, 1.0])
+    model = LogisticRegression(1e6, bounds=(-1, 1), classes=[0, 1, 2]).fit(X, y)
+    rows = model.scaling_.rows(X)
+
+    def objective(weights):
+        scores = rows @ weights.reshape(3, -1).T
+        return np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(N), y])
+
+    weights = np.ravel(model.weights_)
+    best = minimize(objective, weights, method="BFGS", options={"gtol": 1e-8})
+    assert objective(weights) - best.fun < 1e-5
+    # Adding the same to the weights of all classes changes nothing.
+    gap = (best.x - weights).reshape(3, -1)
+    assert np.abs(gap - gap.mean(axis=0)).max() < 1e-2
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_locations(delta):
+    X = np.random.default_rng(1).normal([2.0, -1.0], 0.5, size=(N, 2))
+    mean = BoundedMean(1e6, delta, bounds=(-10, 10)).fit(X).location_
+    assert np.abs(mean - X.mean(axis=0)).max() < 1e-3
+
+    def objective(point):
+        away = np.linalg.norm(X / 10 - point, axis=1)
+        return np.mean(np.where(away < 0.1, away**2 / 0.2, away - 0.05))
+
+    median = GeometricMedian(1e6, delta, bounds=(-10, 10)).fit(X).location_
+    assert distance_to_optimum(objective, median / 10) < 1e-3
