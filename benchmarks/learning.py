@@ -1,6 +1,6 @@
 """Private models at their defaults on real tables, side by side with peers in one run.
 
-    python benchmarks/learning.py                     Adult and wine, 10 RNG seeds (20 splits); fit time at n = 1e6
+    python benchmarks/learning.py                     Adult, wine and synthetic data, fit time at n = 1e6
     python benchmarks/learning.py --quick             fewer, under 45 seconds
     python benchmarks/learning.py --json              machine-readable, with the bars
     python benchmarks/learning.py --diffprivlib PY    also diffprivlib, run by the interpreter PY of its own environment
@@ -104,13 +104,32 @@ def quality(model: Any, rows: Floats, labels: Floats) -> tuple[float, float]:
     return float(np.mean(margins > 0)), float(np.mean(np.logaddexp(0, -margins)))
 
 
-def on_adult(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Figures and bars on Adult."""
-    train, labels, test, truth = adult()
+def synthetic() -> tuple[Floats, Floats, Floats, Floats]:
+    """Rows of unit norm in 30 dimensions, labels from a logistic model with a parameter of norm 8: train and test."""
+    rng = np.random.default_rng(20_000)
+    rows = rng.standard_normal((30_000, 30)) / np.sqrt(1 + np.arange(30))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    parameter = rng.standard_normal(30)
+    margins = rows @ (8 * parameter / np.linalg.norm(parameter))
+    labels = (margins + rng.logistic(size=len(rows)) > 0).astype(np.float64)
+    return rows[:20_000], labels[:20_000], rows[20_000:], labels[20_000:]
+
+
+TABLES = {"adult": adult, "synthetic": synthetic}
+
+
+def classified(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Figures on Adult and on synthetic data, and bars on Adult."""
+    found = [_classified(table, quick) for table in TABLES]
+    return [row for figures, _ in found for row in figures], [row for _, bars in found for row in bars]
+
+
+def _classified(table: str, quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    train, labels, test, truth = TABLES[table]()
     figures, bars = [], []
     plain = linear_model.LogisticRegression(C=1e4, fit_intercept=False, max_iter=1000).fit(train, labels)
     accuracy, loss = quality(plain, test, truth)
-    figures.append({"table": "adult", "model": "scikit-learn, not private", "accuracy": accuracy, "log_loss": loss})
+    figures.append({"table": table, "model": "scikit-learn, not private", "accuracy": accuracy, "log_loss": loss})
     common = {"row_norm": 1.0, "fit_intercept": False}
     kinds = {
         "dpfit, add/remove": {"delta": DELTA, "neighbours": "add_remove", "n_public": len(train)},
@@ -127,7 +146,7 @@ def on_adult(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             accuracy, loss = np.mean(scores, axis=0)
             figures.append(
                 {
-                    "table": "adult",
+                    "table": table,
                     "model": name,
                     "epsilon": epsilon,
                     "accuracy": float(accuracy),
@@ -137,7 +156,7 @@ def on_adult(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
                     "seconds": seconds,
                 }
             )
-            if name == "dpfit, add/remove":
+            if (table, name) == ("adult", "dpfit, add/remove"):
                 bars += [
                     bar(f"Adult accuracy, epsilon {epsilon:g}", float(accuracy), ADULT_ACCURACY[epsilon], above=True),
                     bar(f"Adult log loss, epsilon {epsilon:g}", float(loss), ADULT_LOSS[epsilon], above=False),
@@ -235,7 +254,7 @@ for epsilon in (0.1, 0.5, 1.0, 2.0):
         margins = model.decision_function(data["test"]) * (2 * data["truth"] - 1)
         scores.append((np.mean(margins > 0), np.mean(np.logaddexp(0, -margins))))
     accuracy, loss = np.mean(scores, axis=0)
-    out.append({"table": "adult", "model": "diffprivlib, pure, default C", "epsilon": epsilon,
+    out.append({"model": "diffprivlib, pure, default C", "epsilon": epsilon,
                 "accuracy": float(accuracy), "log_loss": float(loss)})
 print(json.dumps(out))
 """
@@ -250,7 +269,7 @@ x, y = torch.tensor(data["train"], dtype=torch.float32), torch.tensor(data["labe
 out = []
 for epsilon in (0.1, 0.5, 1.0, 2.0):
     scores = []
-    for seed in range(3):
+    for seed in range(10):
         torch.manual_seed(seed)
         model = torch.nn.Linear(x.shape[1], 1, bias=False)
         torch.nn.init.zeros_(model.weight)
@@ -270,25 +289,24 @@ for epsilon in (0.1, 0.5, 1.0, 2.0):
         margins = data["test"] @ weights * (2 * data["truth"] - 1)
         scores.append((np.mean(margins > 0), np.mean(np.logaddexp(0, -margins))))
     accuracy, loss = np.mean(scores, axis=0)
-    out.append({"table": "adult", "model": "Opacus DP-SGD, batch 1024, 20 epochs, rate 4, clip 0.5", "epsilon": epsilon,
+    out.append({"model": "Opacus DP-SGD, batch 1024, 20 epochs, rate 4, clip 0.5", "epsilon": epsilon,
                 "accuracy": float(accuracy), "log_loss": float(loss)})
 print(json.dumps(out))
 """
 
 
-def peer(interpreter: str, script: str) -> list[dict[str, Any]]:
-    """A peer's figures on Adult, computed in its own environment."""
-    train, labels, test, truth = adult()
+def peer(interpreter: str, script: str, table: str) -> list[dict[str, Any]]:
+    """A peer's figures on a table, computed in its own environment."""
+    train, labels, test, truth = TABLES[table]()
     with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "adult.npz"
+        path = Path(place) / "table.npz"
         np.savez(path, train=train, labels=labels, test=test, truth=truth)
         done = subprocess.run(
             [interpreter, "-c", script, str(path)], capture_output=True, text=True, check=False, timeout=3600
         )
     if done.returncode:
-        return [{"table": "adult", "model": interpreter, "error": done.stderr.strip().splitlines()[-1:]}]
-    figures: list[dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
-    return figures
+        return [{"table": table, "model": interpreter, "error": done.stderr.strip().splitlines()[-1:]}]
+    return [{"table": table, **row} for row in json.loads(done.stdout.strip().splitlines()[-1])]
 
 
 def bar(name: str, value: Any, target: float, *, above: bool) -> dict[str, Any]:
@@ -305,12 +323,13 @@ def main() -> int:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     figures, bars = [], []
-    for part in (on_adult, on_wine, fit_time):
+    for part in (classified, on_wine, fit_time):
         found, checked = part(options.quick)
         figures, bars = figures + found, bars + checked
     for interpreter, script in ((options.diffprivlib, DIFFPRIVLIB), (options.opacus, OPACUS)):
         if interpreter:
-            figures += peer(interpreter, script)
+            for table in TABLES:
+                figures += peer(interpreter, script, table)
     if options.json:
         print(json.dumps({"figures": figures, "bars": bars}, indent=1))
     else:
