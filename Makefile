@@ -34,6 +34,11 @@ benchmarks: .venv/dev
 	$(BIN)/python benchmarks/epochs.py
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/auto.py
+	$(BIN)/python benchmarks/public_data.py
+	$(BIN)/python benchmarks/samplers.py
+	$(BIN)/python benchmarks/chains.py
+	$(BIN)/python benchmarks/slopes.py
+	$(BIN)/python benchmarks/wine_asap.py
 
 .venv/python:
 	$(PYTHON) -m venv .venv
