@@ -17,7 +17,7 @@ from dpfit.audit import DEFAULT, Attack, Transcript
 from dpfit.audit.outcomes import Raised
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Guarantee
-from dpfit.privacy.event import Event, Gaussian, Laplace, Pure
+from dpfit.privacy.event import Event, Gaussian, Laplace, Pure, Sampled
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class Broken:
     runs: int = 10_000
     relation: str = "replace"
     attacks: tuple[Attack, ...] = DEFAULT
+    unit: str = "record"
 
     @property
     def promise(self) -> Guarantee:
-        return Guarantee(self.event, Basis("as claimed", self.relation))
+        return Guarantee(self.event, Basis("as claimed", self.relation, self.unit))
 
     def sampler(self, data: Any, runs: int, source: Source | None) -> list[Any]:
         return list(self.many(data, runs, source or Source()))
@@ -122,6 +123,40 @@ def complaining(data, runs, source):
     return on_grid(data.sum() + source.laplace((runs, 1)))
 
 
+def rounded_batch_size(data, runs, source, rate=0.5, dimension=20):
+    """A noisy sum of clipped gradients in 20 dimensions, divided by the expected batch size rounded from n."""
+    size = max(1, round(rate * len(data)))
+    return on_grid((np.clip(data, -1, 1).sum() + source.gaussian((runs, dimension))) / size)
+
+
+def first_step_without_noise(data, runs, source):
+    """Three noisy answers, and the first one that was forgotten."""
+    noise = math.sqrt(4) * source.gaussian((runs, 4))
+    noise[:, 0] = 0.0
+    return on_grid(data.sum() + noise)
+
+
+def microbatches(data, runs, source, clip=1.0):
+    """Means of two records are clipped, with noise as if a record could move its mean by the clip, not by twice it."""
+    means = np.clip(data.reshape(-1, 2).mean(axis=1), -clip, clip)
+    return on_grid(means.sum() + clip * source.gaussian((runs, 1)))
+
+
+def records_clipped_for_users(data, runs, source, clip=1.0):
+    """Every record is clipped and gets the noise that one record needs; the promise is about all records of a user."""
+    return on_grid(np.clip(data, -clip, clip).sum() + 2 * clip * source.gaussian((runs, 1)))
+
+
+def clipped_but_not_checked(data, runs, source):
+    """Clipping leaves a record that is not a number as it is."""
+    return on_grid(np.clip(data, -1, 1).sum() + 2 * source.gaussian((runs, 1)))
+
+
+def sampling_not_done(data, runs, source):
+    """Accounted for as a sample of a tenth of the records; all of them are used."""
+    return on_grid(data.sum() + source.gaussian((runs, 1)))
+
+
 ZEROS, ONE = np.zeros(4), np.array([1.0, 0.0, 0.0, 0.0])
 # Four points at the border of the gradient test, four at that of the other, one that passes neither easily.
 FAR = -60.0
@@ -170,4 +205,54 @@ FIXTURES = (
         "lengths that differ", length_of_the_data, ZEROS + 1, ZEROS + 1 - ONE, Laplace(1.0), "shape or exception", 500
     ),
     Broken("raises on one of the pair", complaining, ZEROS, 2 * ONE, Laplace(1.0), "shape or exception", runs=500),
+    Broken(
+        "batch size rounded from n",
+        rounded_batch_size,
+        np.zeros(3),
+        np.zeros(2),
+        Gaussian(1.0),
+        "learned (logistic)",
+        runs=1000,
+        relation="add_remove",
+    ),
+    Broken(
+        "no noise on the first step", first_step_without_noise, ZEROS, ONE, Gaussian(1.0), "learned (logistic)", 2000
+    ),
+    Broken(
+        "microbatches clipped after averaging",
+        microbatches,
+        np.array([1.0, 1.0, 0.0, 0.0]),
+        np.array([1.0, -9.0, 0.0, 0.0]),
+        Gaussian(1.0),
+        "projection",
+        runs=2000,
+    ),
+    Broken(
+        "records clipped, users promised",
+        records_clipped_for_users,
+        np.zeros((3, 5, 1)),
+        np.concatenate([np.zeros((2, 5, 1)), np.ones((1, 5, 1))]),
+        Gaussian(1.0),
+        "projection",
+        runs=1000,
+        unit="user",
+    ),
+    Broken(
+        "a record that is not a number",
+        clipped_but_not_checked,
+        ZEROS,
+        np.where(ONE, np.nan, 0.0),
+        Gaussian(1.0),
+        "transcript",
+        runs=500,
+    ),
+    Broken(
+        "sampling accounted for but not done",
+        sampling_not_done,
+        ZEROS,
+        ONE,
+        Sampled(Gaussian(1.0), 0.1, zero_out=1.0),
+        "projection",
+        runs=2000,
+    ),
 )

@@ -67,6 +67,15 @@ def test_a_mechanism_of_ones_own(call, tmp_path, monkeypatch):
     assert "--mu or --epsilon" in call("audited_by_path:honest", *files).stderr
 
 
+def test_the_worst_pair_is_searched_for(call):
+    result = call("gaussian_counts", "--search", "--runs", "400", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)[0]["subject"].startswith("gaussian_counts (")
+    own = call("audit.broken:half_laplace", "--search", "--mu", "1")
+    assert own.exit_code == 2
+    assert "--search needs an algorithm with a problem" in " ".join(own.stderr.split())
+
+
 def test_a_figure_is_written(call, tmp_path):
     pytest.importorskip("matplotlib")
     file = tmp_path / "curve.png"

@@ -5,8 +5,22 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from dpfit.audit import CallableRuns, random_pairs, record_pairs, user_pairs, worst_pair
+from dpfit.audit import (
+    CallableRuns,
+    audit_entry,
+    problem_pairs,
+    random_pairs,
+    record_pairs,
+    search_pair,
+    user_pairs,
+    worst_pair,
+)
 from dpfit.audit.neighbours import require_neighbours
+from dpfit.core import Answer, Minimize
+from dpfit.losses import Bounds, Huber, Logistic
+from dpfit.mechanisms.counting import Flags
+from dpfit.mechanisms.exponential import BestCandidate
+from dpfit.mechanisms.mean import BoundedMean
 from dpfit.noise import Source
 
 
@@ -43,6 +57,54 @@ def test_the_search_finds_the_pair_that_hurts():
     assert not all(hurts)
     worst = worst_pair(CallableRuns(leaky), candidates, runs=60, random_state=1)
     assert hurts[next(i for i, pair in enumerate(candidates) if pair is worst)]
+
+
+PROBLEMS = {
+    "mean": Answer(n=4, workload=BoundedMean(-1.0, 3.0, 2)),
+    "counts": Answer(n=4, workload=Flags(3)),
+    "choice": Answer(n=4, workload=BestCandidate(3)),
+    "margins": Minimize(n=4, loss=Logistic(), bounds=Bounds(2.0), features=2),
+    "residuals": Minimize(n=4, loss=Huber(1.0), bounds=Bounds(2.0, -1.0, 5.0), features=3),
+}
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_pairs_of_a_problem_are_neighbours_of_its_size(name, relation):
+    pairs = list(problem_pairs(PROBLEMS[name], relation, Source(1)))
+    assert len(pairs) >= 8
+    for pair in pairs:
+        require_neighbours(pair.data, pair.neighbour, relation)
+        assert len(pair.data) == 4
+
+
+def test_gradients_of_opposite_records_point_in_opposite_directions():
+    pair = next(problem_pairs(PROBLEMS["margins"], "replace"))
+    slopes = [data.gradient(Logistic(), np.zeros(2), index=np.array([3]))[1] for data in (pair.data, pair.neighbour)]
+    assert slopes[0] == pytest.approx(-slopes[1])
+    assert np.linalg.norm(slopes[0]) == pytest.approx(1.0)  # half of the largest norm of a row
+
+
+def test_the_search_climbs_to_a_leak_that_random_pairs_miss():
+    """Each record at the upper bound makes the sum of the data count for more; all of them must be there to see it."""
+
+    def leak(data, source):
+        inside = np.clip(np.nan_to_num(data), -1.0, 1.0)
+        return np.rint(64 * (4.0 ** (np.sum(inside == 1.0) - 5) * inside.sum() + source.gaussian(1))) / 64
+
+    problem = Answer(n=6, workload=BoundedMean(-1.0, 1.0))
+    runs = CallableRuns(leak)
+    first = search_pair(runs, problem, "replace", rounds=0, width=4, runs=40, random_state=2)
+    found = search_pair(runs, problem, "replace", rounds=6, width=8, runs=40, random_state=2)
+    assert np.sum(np.nan_to_num(found.data) >= 1.0) >= max(5, np.sum(np.nan_to_num(first.data) >= 1.0))
+
+
+def test_an_entry_is_audited_on_the_pair_that_was_found():
+    audit = audit_entry("gaussian_counts", search=True, runs=400, random_state=1)
+    assert audit.kept
+    assert audit.subject.startswith("gaussian_counts (")
+    with pytest.raises(ValueError, match="no pairs of neighbours are known for"):
+        audit_entry("above_threshold", search=True, runs=10)
 
 
 def test_bad_input_is_said():

@@ -1,7 +1,7 @@
 """Making the runs: reproducible, independent, parallel, in batches; outputs of any shape; bad input."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from dpfit.audit import (
 )
 from dpfit.audit.outcomes import Outcomes, Raised, structure, vector
 from dpfit.audit.runs import CallableRuns, PlanRuns, collect
-from dpfit.core import Answer, Mechanism, Step
+from dpfit.core import Answer, Chain, Mechanism, Step
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Budget, Guarantee
@@ -128,6 +128,48 @@ def test_each_score_sees_a_shift_and_stays_below_the_truth(attack: Attack):
     assert 0.6 < audit.lower < 1.0
     loud = Guarantee(Gaussian(2.0), Basis("test"))
     assert audit_callable(noisy_sum, ZEROS, ONE, loud, runs=6000, attacks=(attack,), random_state=4).broken
+
+
+def test_infinite_outputs_on_one_of_the_pair_are_a_leak_and_no_warning():
+    audit = audit_callable(
+        lambda data, source: noisy_sum(data, source) if data[0] == 0 else np.array([np.inf]),
+        ZEROS, ONE, PROMISE, runs=500, random_state=1,
+    )  # fmt: skip
+    assert audit.broken
+    assert {"projection", "transcript"} <= {finding.attack for finding in audit.findings if finding.broken}
+
+
+@dataclass(frozen=True)
+class Following(Mechanism):
+    """A second stage whose geometry is the number that was released before it."""
+
+    kind = "audit_test_following"
+    centre: float = 0.0
+
+    @property
+    def event(self):
+        return Gaussian(1.0)
+
+    def bind(self, released):
+        return replace(self, centre=float(released[-1][0] > 0))
+
+    def run(self, data, run):
+        return 100 * self.centre + noisy_sum(data, run.noise)
+
+    def run_many(self, data, run, count):
+        return [self.run(data, run) for _ in range(count)]
+
+
+def test_chains_run_in_batches_with_each_stage_bound_to_its_own_run():
+    chain = Chain((Step(BatchedSum(), Basis("test")), Step(Following(), Basis("test"))))
+    assert chain.batched
+    assert not planned()[0].batched
+    values = PlanRuns(chain)(ZEROS, 300, Source(2))
+    first, second = (np.array([value[stage][0] for value in values]) for stage in (0, 1))
+    assert len(values) == 300
+    assert np.array_equal(first > 0, second > 50)
+    assert 100 < np.sum(first > 0) < 200
+    assert len(set(first)) > 250
 
 
 def test_too_few_runs_are_said_with_the_number_needed():

@@ -8,6 +8,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from dpfit.audit import (
+    Balanced,
     Band,
     Epsilon,
     Fixed,
@@ -144,8 +145,23 @@ def test_currencies_follow_the_promise_and_refuse_what_it_lacks():
         currency_of(promise(Approximate(1.0, 1e-3)))
     with pytest.raises(ValueError, match="delta goes with"):
         currency_of(promise(GaussianEvent(1.0)), "mu", 1e-5)
-    with pytest.raises(ValueError, match="'mu' or 'epsilon'"):
+    assert currency_of(promise(Approximate(1.0, 1e-3)), "balanced") == Balanced()
+    with pytest.raises(ValueError, match="not with 'balanced'"):
+        currency_of(promise(Approximate(1.0, 1e-3)), "balanced", 1e-3)
+    with pytest.raises(ValueError, match="'mu', 'epsilon' or 'balanced'"):
         currency_of(promise(Pure(1.0)), "rho")
+
+
+def test_equal_error_rates_of_known_curves():
+    """mu of a Gaussian promise, 1 / (1 + e^epsilon) of a pure one, exp(-1/2) / 2 of Laplace noise."""
+    money = Balanced()
+    assert money.promised(promise(GaussianEvent(1 / 1.3))) == pytest.approx(1.3, abs=1e-4)
+    assert ndtr(-money.promised(promise(Pure(1.0))) / 2) == pytest.approx(1 / (1 + math.e), abs=1e-6)
+    assert ndtr(-money.promised(promise(Laplace(1.0))) / 2) == pytest.approx(math.exp(-0.5) / 2, abs=1e-5)
+    epsilons = np.linspace(0.0, 8.0, 2001)
+    assert money.exact(epsilons, gaussian.delta(1.3, epsilons)) == pytest.approx(1.3, abs=1e-3)
+    assert float(money.lower(0.2, 0.3)) == float(money.lower(0.3, 0.3))
+    assert float(money.lower(0.6, 0.1)) == 0.0
 
 
 def test_bad_parameters_are_said():

@@ -90,10 +90,17 @@ class Projection(_OnVectors):
     def learn(self, first: Floats, second: Floats) -> Callable[[Floats], Floats]:
         one, two = self._centres(first, second)
         direction = two - one
-        square = float(direction @ direction)
-        if not np.isfinite(square) or square == 0:
+        size = float(np.max(np.abs(direction)))
+        if not 0 < size < np.inf:
             return lambda rows: np.zeros(len(rows))
-        return lambda rows: np.asarray((rows - one) @ direction / square)
+        # Outputs may be as large as numbers get: infinite ones were cut there.
+        unit = direction / size
+
+        def score(rows: Floats) -> Floats:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return np.asarray(((rows - one) / size) @ unit / (unit @ unit))
+
+        return score
 
     def _centres(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
         if self.centres is None:

@@ -17,6 +17,7 @@ from dpfit.audit.outcomes import Outcomes, Raised
 from dpfit.audit.queries import adversary
 from dpfit.audit.record import BROKEN, KEPT, TOO_FEW, Audit, Finding
 from dpfit.audit.runs import CallableRuns, PlanRuns, Sampler, collect, imported
+from dpfit.audit.search import search_pair
 from dpfit.audit.thresholds import HeldOut, Scores, Strategy, empirical
 from dpfit.audit.tradeoff import TradeOff
 from dpfit.catalogue import entry
@@ -90,15 +91,26 @@ def audit_algorithm(
     mu: float | None = None,
     epsilon: float | None = None,
     relation: str = "replace",
+    search: bool = False,
     **options: Any,
 ) -> Audit:
-    """Audit an algorithm on its own example; ``guarantees`` are the kinds of promise that it can make."""
+    """Audit an algorithm on its own example; ``guarantees`` are the kinds of promise that it can make.
+
+    With ``search`` the pair of neighbours is the one that `search_pair` finds for the problem of the example.
+    """
     problem, data, neighbour = algorithm.example(relation)
     budget = _audit_budget(algorithm.name, guarantees, mu, epsilon, relation)
     plan = algorithm.plan(problem, budget)
-    if budget.delta:
-        options.setdefault("delta", budget.delta)
-    return audit_plan(plan, data, neighbour, subject=options.pop("subject", algorithm.name), **options)
+    if budget.delta and "delta" not in options:
+        # Neither mu nor a pure epsilon is promised: the curve itself is what is compared.
+        options.setdefault("currency", "balanced")
+    subject = options.pop("subject", algorithm.name)
+    if search:
+        seed = options.get("random_state")
+        # Noise of its own: a pair chosen on the runs that judge it would look worse than it is.
+        pair = search_pair(PlanRuns(plan), problem, relation, random_state=None if seed is None else seed + 10**6)
+        data, neighbour, subject = pair.data, pair.neighbour, f"{subject} ({pair.name})"
+    return audit_plan(plan, data, neighbour, subject=subject, **options)
 
 
 def audit_runs(

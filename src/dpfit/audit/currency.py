@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtri
 
 from dpfit.audit.bounds import Floats, epsilon_lower, mu_lower
+from dpfit.audit.tradeoff import TradeOff
 from dpfit.privacy import Guarantee, gaussian
 from dpfit.privacy.check import probability
 
@@ -87,6 +89,33 @@ class Epsilon(Currency):
         return value
 
 
+@dataclass(frozen=True)
+class Balanced(Currency):
+    """The mu of the Gaussian promise that allows a test with equal error rates as small as these, and no smaller.
+
+    Every promise has one, read off its trade-off curve where false alarms and misses are equal; of a Gaussian promise
+    it is mu.
+
+    >>> round(float(Balanced().lower(0.3085, 0.25)), 3)
+    1.0
+    """
+
+    name = "mu at equal error rates"
+
+    def lower(self, alpha: ArrayLike, beta: ArrayLike) -> Floats:
+        return np.asarray(_mu_of_balanced(np.maximum(alpha, beta)))
+
+    def exact(self, epsilons: Floats, deltas: Floats) -> float:
+        return float(_mu_of_balanced(np.max((1 - deltas) / (1 + np.exp(np.minimum(epsilons, 700.0))))))
+
+    def promised(self, guarantee: Guarantee) -> float:
+        return float(_mu_of_balanced(TradeOff(guarantee).balanced))
+
+
+def _mu_of_balanced(rate: ArrayLike) -> Floats:
+    return np.asarray(np.maximum(-2 * ndtri(np.clip(rate, 0.0, 1.0)), 0.0))
+
+
 def currency_of(guarantee: Guarantee, wanted: str | Currency | None = None, delta: float = 0.0) -> Currency:
     """The currency asked for, or the natural one of a promise: epsilon if it is pure, else mu, else epsilon at delta.
 
@@ -104,7 +133,11 @@ def currency_of(guarantee: Guarantee, wanted: str | Currency | None = None, delt
         found = Mu()
     elif wanted == "epsilon":
         found = Epsilon(delta)
+    elif wanted == "balanced":
+        if delta:
+            raise ValueError("delta goes with the currency 'epsilon', not with 'balanced'")
+        found = Balanced()
     else:
-        raise ValueError(f"the currency must be 'mu' or 'epsilon', got {wanted!r}")
+        raise ValueError(f"the currency must be 'mu', 'epsilon' or 'balanced', got {wanted!r}")
     found.promised(guarantee)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +85,7 @@ def record_pairs(
         ("all the mass in one record", np.full((n - 1, dimension), np.clip(0.0, lower, upper)), high, low),
     ]
     for name, others, record, replaced in cases:
-        yield _pair(name, others, record, replaced, relation)
+        yield pair_of(name, others, record, replaced, relation)
 
 
 def user_pairs(users: int, rows: int, dimension: int, lower: float, upper: float, relation: str) -> Iterator[Pair]:
@@ -94,14 +94,15 @@ def user_pairs(users: int, rows: int, dimension: int, lower: float, upper: float
     one_of("relation", relation, ("replace", "add_remove"))
     middle = lower / 2 + upper / 2
     low, high = np.full((rows, dimension), lower), np.full((rows, dimension), upper)
-    yield _pair("a user with all the mass", np.full((users - 1, rows, dimension), lower), high, low, relation)
-    yield _pair("opposite users", np.full((users - 1, rows, dimension), middle), high, low, relation)
+    yield pair_of("a user with all the mass", np.full((users - 1, rows, dimension), lower), high, low, relation)
+    yield pair_of("opposite users", np.full((users - 1, rows, dimension), middle), high, low, relation)
     one_row = low.copy()
     one_row[0] = upper
-    yield _pair("a user with one extreme row", np.full((users - 1, rows, dimension), lower), one_row, low, relation)
+    yield pair_of("a user with one extreme row", np.full((users - 1, rows, dimension), lower), one_row, low, relation)
 
 
-def _pair(name: str, others: Rows, record: Rows, replaced: Rows, relation: str) -> Pair:
+def pair_of(name: str, others: Rows, record: Rows, replaced: Rows, relation: str) -> Pair:
+    """The others with a record, and the others without it or with another one in its place."""
     data = np.concatenate([others, record[None]])
     neighbour = others if relation == "add_remove" else np.concatenate([others, replaced[None]])
     return Pair(name, data, neighbour)
@@ -120,7 +121,7 @@ def random_pairs(n: int, dimension: int, lower: float, upper: float, relation: s
         anywhere = lower + (upper - lower) * source.uniform((n + 1, dimension))
         rows = np.where(picks < 3, levels[np.minimum(picks, 2)], anywhere)
         if not np.array_equal(rows[-1], rows[-2]):
-            yield _pair("found by search", rows[:-2], rows[-2], rows[-1], relation)
+            yield pair_of("found by search", rows[:-2], rows[-2], rows[-1], relation)
 
 
 def worst_pair(
@@ -135,18 +136,29 @@ def worst_pair(
     candidates = list(pairs)
     if not candidates:
         raise ValueError("no pairs to choose from")
-    sources = (
-        [None] * (2 * len(candidates)) if random_state is None else Source(random_state).spawn(2 * len(candidates))
-    )
-    advantages = []
-    for index, pair in enumerate(candidates):
+    found = advantages(sampler, candidates, runs=runs, random_state=random_state, progress=progress)
+    return candidates[int(np.argmax(found))]
+
+
+def advantages(
+    sampler: Sampler,
+    pairs: Sequence[Pair],
+    *,
+    runs: int,
+    random_state: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> list[float]:
+    """How well a few runs tell each pair apart: the largest difference of a test's probabilities that was seen."""
+    sources = [None] * (2 * len(pairs)) if random_state is None else Source(random_state).spawn(2 * len(pairs))
+    seen = []
+    for index, pair in enumerate(pairs):
         one = Outcomes(sampler(pair.data, runs, sources[2 * index]))
         two = Outcomes(sampler(pair.neighbour, runs, sources[2 * index + 1]))
         found = [attack.scores(one, two) for attack in (Projection(fraction=0.3), Transcript())]
-        advantages.append(max((_advantage(scores) for scores in found if scores is not None), default=0.0))
+        seen.append(max((_advantage(scores) for scores in found if scores is not None), default=0.0))
         if progress is not None:
-            progress((index + 1) / len(candidates))
-    return candidates[int(np.argmax(advantages))]
+            progress((index + 1) / len(pairs))
+    return seen
 
 
 def _advantage(scores: Scores) -> float:

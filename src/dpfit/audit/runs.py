@@ -11,12 +11,14 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from dpfit.audit.outcomes import Outcomes, Raised
-from dpfit.core import Plan, Run, Step
+from dpfit.core import Plan, Run
 from dpfit.noise import Source
 from dpfit.privacy.check import count
 
 _LARGEST_SEED = 2**62
 _BLOCKS = 32
+_TOGETHER = 500
+"""Runs side by side share what a call costs; from some hundreds on, little of it is left."""
 
 
 class Sampler(Protocol):
@@ -26,13 +28,6 @@ class Sampler(Protocol):
         """The outcomes of independent runs; noise comes from ``source``, or fresh from the system if it is None."""
 
 
-class Batched(Protocol):
-    """The hook for speed: a mechanism may draw many outputs at once, each with the law of one call of ``run``."""
-
-    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
-        """Independent outputs."""
-
-
 @dataclass(frozen=True)
 class PlanRuns:
     """Runs of a plan through the runner, or in batches where its mechanism can."""
@@ -40,10 +35,18 @@ class PlanRuns:
     plan: Plan
     queries: tuple[Any, ...] = ()
 
+    @property
+    def together(self) -> int:
+        """How many runs are made at once, at least, if there are as many."""
+        return _TOGETHER if self._batched else 1
+
+    @property
+    def _batched(self) -> bool:
+        return self.plan.batched and not self.queries
+
     def __call__(self, data: Any, runs: int, source: Source | None) -> list[Any]:
-        batched = getattr(self.plan.mechanism, "run_many", None) if isinstance(self.plan, Step) else None
-        if batched is not None and not self.queries:
-            return _guarded(lambda: list(batched(data, Run(source or Source()), runs)), runs)
+        if self._batched:
+            return _guarded(lambda: list(self.plan.execute_many(data, Run(source or Source()), runs)), runs)
         if source is None:
             seeds: Sequence[int | None] = [None] * runs
         else:
@@ -93,7 +96,7 @@ def collect(
     """Outcomes on both datasets, ``runs`` each, in blocks that alternate between them."""
     from joblib import Parallel, delayed
 
-    sizes = _block_sizes(count("runs", runs))
+    sizes = _block_sizes(count("runs", runs), getattr(sampler, "together", 1))
     root = None if random_state is None else Source(random_state)
     sources = [None] * (2 * len(sizes)) if root is None else root.spawn(2 * len(sizes))
     jobs = [
@@ -111,8 +114,9 @@ def collect(
     return Outcomes(values[0]), Outcomes(values[1])
 
 
-def _block_sizes(runs: int) -> list[int]:
-    blocks = min(_BLOCKS, runs)
+def _block_sizes(runs: int, together: int) -> list[int]:
+    """Blocks of nearly equal size; they depend on public numbers only, and not on the number of processes."""
+    blocks = min(_BLOCKS, max(1, runs // together))
     return [runs // blocks + (index < runs % blocks) for index in range(blocks)]
 
 

@@ -101,14 +101,14 @@ class HeldOut(Strategy):
         chosen_on, evaluated_on = scores.split(self.fraction)
         candidates = _candidates(chosen_on)
         runs = len(evaluated_on.first), len(evaluated_on.second)
-        expected = currency.lower(
-            *(
-                _foreseen(rate, len(side), n, failure)
-                for rate, side, n in zip(
-                    _rates(chosen_on, candidates), (chosen_on.first, chosen_on.second), runs, strict=True
-                )
+        alpha, beta = (
+            _foreseen(rate, len(side), n, failure)
+            for rate, side, n in zip(
+                _rates(chosen_on, candidates), (chosen_on.first, chosen_on.second), runs, strict=True
             )
         )
+        # Where no bound above zero is foreseen, the test that errs least is still the one to look at.
+        expected = currency.lower(alpha, beta) - 1e-6 * (alpha + beta)
         return _measured(evaluated_on, candidates[[int(np.argmax(expected))]], failure)
 
 

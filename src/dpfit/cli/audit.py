@@ -26,6 +26,7 @@ def audit(
     epsilon: Annotated[float | None, typer.Option(help="Audit at this pure budget (default 1).")] = None,
     runs: Annotated[int, typer.Option(help="Runs on each of the two datasets.")] = 10_000,
     relation: Annotated[str, typer.Option(help="'replace' or 'add_remove'.")] = "replace",
+    search: Annotated[bool, typer.Option(help="Search for the worst pair of neighbours first.")] = False,
     data: Annotated[Path | None, typer.Option(help="For your own mechanism: a .npy file of records.")] = None,
     neighbour: Annotated[Path | None, typer.Option(help="The same with one record changed.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = 1,
@@ -40,7 +41,7 @@ def audit(
     from dpfit.catalogue import ENTRIES
     from dpfit.report import audit_report
 
-    options = {"runs": runs, "n_jobs": jobs}
+    options: dict[str, Any] = {"runs": runs, "n_jobs": jobs} | ({"search": True} if search else {})
     try:
         if every == (name is not None):
             raise ValueError("give the name of an algorithm, or --all")
@@ -93,6 +94,8 @@ def _audited(
     target = imported(subject)
     if hasattr(target, "plan") and hasattr(target, "example"):
         return audit_algorithm(target, mu=mu, epsilon=epsilon, relation=relation, progress=report, **options)
+    if "search" in options:
+        raise ValueError("--search needs an algorithm with a problem; give your own mechanism a pair of neighbours")
     if data is None or neighbour is None:
         raise ValueError("your own mechanism needs --data FILE.npy and --neighbour FILE.npy")
     if (mu is None) == (epsilon is None):

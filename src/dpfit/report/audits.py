@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from dpfit.audit import Audit, Finding
 from dpfit.audit.record import BROKEN, KEPT, TOO_FEW
+from dpfit.audit.tradeoff import TradeOff
 from dpfit.report import words
 from dpfit.report.blocks import section, table, tile
 from dpfit.report.figures import audit_figure
@@ -18,6 +20,18 @@ _VERDICTS = {
 }
 _MOODS = {KEPT: "good", BROKEN: "bad", TOO_FEW: ""}
 _WORST_FIRST = (BROKEN, TOO_FEW, KEPT)
+_ATTACKS = {
+    "projection": "how far the result lies towards what the other dataset gives",
+    "likelihood ratio": "how much likelier the result is on the one dataset than on the other",
+    "learned (logistic)": "a classifier, trained on other runs",
+    "learned (boosted)": "a classifier, trained on other runs",
+    "shape or exception": "type and length of the result, and error messages",
+    "transcript": "how often exactly this result was seen on the one dataset and on the other",
+    "low bits": "the last binary digits of the numbers",
+    "exact": "the law of the result, computed",
+    "one run with canaries": "which of many planted records were used",
+}
+"""What attacks look at, in words."""
 
 
 def verdict_tile(audits: Sequence[Audit]) -> Markup:
@@ -39,6 +53,7 @@ def audit_section(audit: Audit, place: int) -> Markup:
         f"Audit of {audit.subject}",
         tag("p", _verdict(audit), " ", _meaning(audit), class_="lead"),
         tag("p", *_method(audit)),
+        tag("p", _scale(audit)),
         _figure(audit, place),
         _attacks(audit),
     )
@@ -78,6 +93,16 @@ def _method(audit: Audit) -> Sequence[object]:
     )
 
 
+def _scale(audit: Audit) -> str:
+    """What the promise means for whoever attacks."""
+    least = math.floor(1000 * TradeOff(audit.promise).balanced) / 10
+    return (
+        "To read the numbers: who guesses blindly is wrong in 50 % of the cases. The promise says that nobody can be "
+        f"wrong in fewer than {least:g} % of the cases on both datasets; the smaller that number, the larger "
+        f"{audit.currency.name}, and the weaker the promise."
+    )
+
+
 def _figure(audit: Audit, place: int) -> Markup:
     if not audit.runs:
         return Markup()
@@ -100,7 +125,7 @@ def _attacks(audit: Audit) -> Markup:
 
 
 def _row(finding: Finding) -> Sequence[object]:
-    note = tag("small", finding.note) if finding.note else ""
+    note = tag("small", finding.note or _ATTACKS.get(finding.attack, ""))
     rates = [
         "–" if rate is None else f"≤ {words.up(100 * rate, 1):g} %"
         for rate in (finding.alpha_upper, finding.beta_upper)

@@ -16,7 +16,7 @@ the sum by half of that (``zero_out``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from dpfit.noise.lattice import LIMIT
 from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate, event, gaussian
 from dpfit.privacy.check import count, number, one_of, positive
+from dpfit.solvers.gradient.many_points import clipped_sums
 from dpfit.solvers.gradient.noisy_gd import natural_unit, require_minimize, unclipped
 
 Floats = NDArray[np.float64]
@@ -61,6 +62,9 @@ _ENTRIES, _PASSES = 4e8, 20
 
 _DRAWN = 2**18
 """About how many numbers are drawn at once: enough to forget the cost of a call, little enough to stay in the cache."""
+
+_FEW = 5000
+"""Records up to which a pass over all of them costs less than a call for each of many batches."""
 
 
 class Walk(NamedTuple):
@@ -190,26 +194,51 @@ class NoisySGD(Iterative):
         size = min(self._drawn_at_once, self.steps - first)
         batches = _batches(self.batch / self.problem.n, records, size, run.noise)
         noise = rounded(Gaussian(), self._noise_scale, (size, self.problem.dimension), run.noise)
-        unit, ridge, project = self.grid.step / self.batch, self.problem.ridge, self._project
-        kept = max(1, round(self.averaged * self.steps))
         for step, (picks, drawn) in enumerate(zip(batches, noise, strict=True), start=first):
-            # Whole numbers of steps are added exactly; dividing by the public batch size comes after the release.
-            gradient = unit * (batch_sum(theta, picks) + drawn)
-            if ridge:
-                gradient = gradient + ridge * theta
-            velocity = self.momentum * velocity + gradient
-            theta = project(theta - self.learning_rate * velocity)
-            if (number_kept := step - (self.steps - kept) + 1) > 0:
-                mean = mean + (theta - mean) / number_kept
+            theta, velocity, mean = self._move(theta, velocity, mean, batch_sum(theta, picks) + drawn, step)
         return Walk(theta, velocity, mean, records, batch_sum)
+
+    def _move(
+        self, theta: Floats, velocity: Floats, mean: Floats, noisy: Steps, step: int
+    ) -> tuple[Floats, Floats, Floats]:
+        """One move by a noisy sum, or by as many as there are points."""
+        # Whole numbers of steps were added exactly; dividing by the public batch size comes after the release.
+        gradient = self.grid.step / self.batch * noisy
+        if self.problem.ridge:
+            gradient = gradient + self.problem.ridge * theta
+        velocity = self.momentum * velocity + gradient
+        theta = theta - self.learning_rate * velocity
+        if self.problem.domain is not None:
+            theta = self.problem.domain.project(theta)
+        if (number_kept := step - (self.steps - self._kept) + 1) > 0:
+            mean = mean + (theta - mean) / number_kept
+        return theta, velocity, mean
+
+    @cached_property
+    def _kept(self) -> int:
+        """How many iterates are averaged."""
+        return max(1, round(self.averaged * self.steps))
 
     def finish(self, state: Walk) -> Floats:
         return state.mean
 
-    @property
-    def _project(self) -> Callable[[Floats], Floats]:
-        domain = self.problem.domain
-        return (lambda theta: theta) if domain is None else domain.project
+    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Floats]:
+        """Independent runs side by side: at every step each has a batch, noise and a point of its own."""
+        start = self.init(data, run)
+        if start.records > _FEW:
+            return [self.run(data, run) for _ in range(count)]
+        records, guards = _records(data, self.problem.features), self.problem.guards | {"clip": self.clip}
+        theta, velocity, mean = (np.tile(part, (count, 1)) for part in start[:3])
+        for step in range(self.steps):
+            taken = np.zeros((count, start.records), dtype=np.bool_)
+            batches = _batches(self.batch / self.problem.n, start.records, count, run.noise)
+            for marks, picks in zip(taken, batches, strict=True):
+                marks[picks] = True
+            sums = clipped_sums(records, self.problem.loss, theta, grid=self.grid, taken=taken, **guards)
+            drawn = rounded(Gaussian(), self._noise_scale, theta.shape, run.noise)
+            theta, velocity, mean = self._move(theta, velocity, mean, sums + drawn, step)
+            run.progress((step + 1) / self.steps)
+        return list(mean)
 
     def _batch_sum(self, records: Data) -> BatchSum:
         """How the gradients of a batch are summed: without ceremony where that is prepared, else by a pass."""
@@ -224,12 +253,12 @@ class NoisySGD(Iterative):
         return quick or pass_over
 
 
-def _batches(rate: float, records: int, steps: int, source: Source) -> list[Steps]:
-    """The records of each step's batch, in increasing order: one coin for every record at every step."""
-    chosen = successes(rate, steps * records, source)
-    starts = np.arange(steps + 1) * records
+def _batches(rate: float, records: int, number: int, source: Source) -> list[Steps]:
+    """The records of each of a number of batches, in increasing order: one coin for every record in every batch."""
+    chosen = successes(rate, number * records, source)
+    starts = np.arange(number + 1) * records
     ends = np.searchsorted(chosen, starts)
-    return [chosen[ends[k] : ends[k + 1]] - starts[k] for k in range(steps)]
+    return [chosen[ends[k] : ends[k + 1]] - starts[k] for k in range(number)]
 
 
 def _records(data: Any, features: int) -> Data:

@@ -1,0 +1,166 @@
+"""Faults planted in entries of the catalogue are caught; without them the same audit passes.
+
+`test_mutations` has the means and above threshold, `test_mutations_of_descent` noisy descent; here are the others.
+Where the analysis is tight, noise times 0.8 is caught on a pair of neighbours that reaches the promise. Where no such
+pair is known, a plan for a larger budget runs under the promise of the smaller one; how much larger it must be says how
+far the pair of the catalogue stays from the promise.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpfit.audit import Fixed, PlanRuns, Projection, audit_runs
+from dpfit.audit.auditor import AUDIT_DELTA
+from dpfit.catalogue import entry
+from dpfit.core import Answer, Minimize, Step
+from dpfit.data.records import Arrays
+from dpfit.losses import Absolute, Bounds, LinearLoss
+from dpfit.mechanisms.counting import Flags
+from dpfit.privacy import Budget
+from dpfit.solvers.gradient.dp_sgd import NoisySGD, sampled_basis
+from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_basis
+
+QUIET = 0.8
+APPROXIMATE = {"epsilon": 1.0, "delta": AUDIT_DELTA}
+
+
+def audited(right, wrong, data, neighbour, centres, runs=20_000):
+    """The runs of one plan under the promise of another, by the sharpest test: halfway between the known centres."""
+    return audit_runs(
+        PlanRuns(wrong),
+        data,
+        neighbour,
+        right.guarantee,
+        runs=runs,
+        attacks=(Projection(tuple(np.atleast_1d(centre) for centre in centres)),),
+        strategy=Fixed(0.5),
+        currency="balanced",
+        random_state=4,
+    )
+
+
+def with_mechanism(plan, **changes):
+    return replace(plan, mechanism=replace(plan.mechanism, **changes))
+
+
+ZEROS = np.zeros((4, 1))
+ONE = np.vstack([ZEROS[:-1], [[1.0]]])
+
+
+def counting(name, **budget):
+    """One counting query, one record that starts to count, and the same counts with noise times 0.8."""
+    plan = entry(name).load().plan(Answer(n=4, workload=Flags(1)), Budget(**budget))
+    noise = plan.mechanism.noise
+    quieter = {
+        "laplace_counts": lambda: replace(noise, scale=QUIET * noise.scale),
+        "truncated_generalized_gaussian": lambda: replace(
+            noise, law=replace(noise.law, noise_multiplier=QUIET * noise.law.noise_multiplier)
+        ),
+    }.get(name, lambda: replace(noise, noise_multiplier=QUIET * noise.noise_multiplier))
+    return plan, with_mechanism(plan, noise=quieter()), ZEROS, ONE, (0.0, 1.0)
+
+
+def last_iterate():
+    """Linear losses and a ridge: every step contracts by the same factor, and the last iterate is normal."""
+    n, steps, ridge = 5, 6, 0.3
+    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=1, ridge=ridge)
+    mechanism = LastIterateGD(problem, "replace", 1.0, steps, 1.0, 1.0)
+    mechanism = replace(mechanism, noise=mechanism.event.mu)
+    plan = Step(mechanism, last_iterate_basis(mechanism, Budget(mu=1.0)))
+    rows = np.zeros((n, 1))
+    rows[-1] = 1.0
+    end = -float(np.sum((1 - ridge) ** np.arange(steps))) / n
+    quiet = with_mechanism(plan, noise=QUIET * mechanism.noise)
+    return plan, quiet, Arrays(rows, np.zeros(n)), Arrays(-rows, np.zeros(n)), (end, -end)
+
+
+def sampled(name):
+    """Linear losses: the Gibbs density is normal, but for the border of a domain that is far away."""
+    problem, data, neighbour = entry("posterior_release").load().example("replace")
+    ridge = 0.2
+    plan = entry(name).load().plan(replace(problem, ridge=ridge), Budget(mu=1.0))
+    colder = with_mechanism(plan, inverse_temperature=plan.mechanism.inverse_temperature / QUIET**2)
+    return plan, colder, data, neighbour, tuple(-side.matrix.mean(axis=0) / ridge for side in (data, neighbour))
+
+
+def sampled_descent():
+    """Absolute errors with labels far away: gradients are the records or their opposites, wherever they are taken."""
+    n, steps = 10, 5
+    problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), features=1)
+    mechanism = NoisySGD(problem, "replace", math.sqrt(steps), steps, float(n), 1.0, 1.0)
+    plan = Step(mechanism, sampled_basis(Budget(mu=1.0)))
+    labels = np.tile([1e6, -1e6], n // 2)
+    other = np.append(labels[:-1], 1e6)
+    ends = (0.0, 2.0 * steps / n)
+    quiet = with_mechanism(plan, noise_multiplier=QUIET * mechanism.noise_multiplier)
+    return plan, quiet, Arrays(np.ones((n, 1)), labels), Arrays(np.ones((n, 1)), other), ends
+
+
+TIGHT = {
+    "laplace_counts": lambda: counting("laplace_counts", epsilon=1.0),
+    "gaussian_counts": lambda: counting("gaussian_counts", mu=1.0),
+    "generalized_gaussian": lambda: counting("generalized_gaussian", **APPROXIMATE),
+    "truncated_generalized_gaussian": lambda: counting("truncated_generalized_gaussian", **APPROXIMATE),
+    "last_iterate_gd": last_iterate,
+    "dp_sgd": sampled_descent,
+    "asap_perturb": lambda: sampled("asap_perturb"),
+    "posterior_release": lambda: sampled("posterior_release"),
+}
+DEAR = ("asap_perturb", "posterior_release")
+"""A sample takes a fraction of a millisecond, forty thousand of them take long."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in DEAR else ()) for n in TIGHT])
+def test_noise_times_four_fifths_is_caught_and_the_right_noise_is_not(name):
+    right, quiet, *case = TIGHT[name]()
+    assert audited(right, quiet, *case).broken
+    honest = audited(right, right, *case)
+    assert honest.kept
+    assert honest.lower >= 0.8 * honest.promised
+
+
+@pytest.mark.parametrize("name", ["laplace_counts", "gaussian_counts"])
+def test_a_record_that_counts_twice_is_caught(name, monkeypatch):
+    """The bound on what one record may add is not enforced."""
+    right, _, *case = TIGHT[name]()
+    monkeypatch.setattr(Flags, "answers", lambda self, data: 2 * np.asarray(data, dtype=np.int64).sum(axis=0))
+    assert audited(right, right, *case, runs=2000).broken
+
+
+def test_a_plan_for_more_records_than_there_are_is_caught():
+    """The shift of one record among 25, and the noise that covers it, where it is one among five."""
+    right, _, data, neighbour, centres = last_iterate()
+    m = right.mechanism
+    believed = replace(m, problem=replace(m.problem, n=25))
+    wrong = with_mechanism(right, noise=m.noise * believed.shift / m.shift)
+    assert audited(right, wrong, data, neighbour, centres, runs=1000).broken
+
+
+LOOSE = {
+    "counts": (4.0, 600, {"epsilon": 1.0}),
+    "k_norm": (4.0, 600, {"epsilon": 1.0}),
+    "sufficient_statistics": (8.0, 600, {"epsilon": 1.0}),
+    "output_perturbation": (2.0, 1200, {"epsilon": 1.0}),
+    "objective_perturbation": (4.0, 500, {"epsilon": 1.0}),
+    "exponential": (4.0, 1000, {"epsilon": 1.0}),
+    "langevin": (4.0, 500, {"mu": 1.0}),
+    "warm_start_gd": (4.0, 1000, {"mu": 1.0}),
+    "pda_dpmd": (4.0, 500, {"mu": 1.0}),
+}
+"""How much larger the budget must be, runs a side, and the budget that is promised."""
+
+
+@pytest.mark.parametrize("name", LOOSE)
+def test_a_plan_for_a_larger_budget_is_caught(name):
+    factor, runs, budget = LOOSE[name]
+    algorithm = entry(name).load()
+    problem, data, neighbour = algorithm.example("replace")
+    right, wrong = (
+        algorithm.plan(problem, Budget(**{kind: times * value for kind, value in budget.items()}))
+        for times in (1.0, factor)
+    )
+    options = {"runs": runs, "currency": "balanced", "random_state": 3}
+    assert audit_runs(PlanRuns(wrong), data, neighbour, right.guarantee, **options).broken
