@@ -20,8 +20,9 @@ from dpfit.geometry import L2Ball
 from dpfit.geometry.base import Domain
 from dpfit.kernels.repeated import repeated_sums
 from dpfit.noise import Source
+from dpfit.privacy.check import count, positive
 from dpfit.privacy.record import Record
-from dpfit.samplers.certificate import Certificate
+from dpfit.samplers.certificate import Certificate, Uncertified
 from dpfit.samplers.potential import Floats, Potential, gibbs
 
 State = TypeVar("State")
@@ -62,6 +63,22 @@ class Chain(Record, ABC, Generic[State]):
                 if progress is not None:
                     progress((index + 1) / self.steps)
         return self.points(state)
+
+
+@dataclass(frozen=True)
+class UncertifiedChain(Chain[State]):
+    """A chain of gradient steps with noise, whose law is near the target as far as one knows, and no further."""
+
+    step_size: float
+
+    def __post_init__(self) -> None:
+        count("steps", self.steps)
+        positive("step_size", self.step_size)
+
+    @property
+    def certificate(self) -> Uncertified:
+        """None: no explicit rate is known to hold."""
+        return Uncertified()
 
 
 def energy(target: Potential, points: Floats) -> tuple[Floats, Floats]:

@@ -23,9 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpfit.noise import Source
-from dpfit.privacy.check import count, positive
-from dpfit.samplers.certificate import Uncertified
-from dpfit.samplers.chain import Chain, energy, within
+from dpfit.samplers.chain import UncertifiedChain, energy, within
 from dpfit.samplers.potential import Floats, Potential
 
 
@@ -38,7 +36,7 @@ class Adjusted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MetropolisLangevin(Chain[Adjusted]):
+class MetropolisLangevin(UncertifiedChain[Adjusted]):
     """The chain, from the centre of the domain.
 
     >>> from dpfit.geometry import L2Ball
@@ -48,16 +46,6 @@ class MetropolisLangevin(Chain[Adjusted]):
     """
 
     kind = "constrained_mala"
-    step_size: float
-
-    def __post_init__(self) -> None:
-        count("steps", self.steps)
-        positive("step_size", self.step_size)
-
-    @property
-    def certificate(self) -> Uncertified:
-        """The chain tends to its target, at a rate that nobody certifies."""
-        return Uncertified()
 
     def init(self, target: Potential, chains: int, source: Source) -> Adjusted:
         start = np.tile(target.domain.centre, (chains, 1))

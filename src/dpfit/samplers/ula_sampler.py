@@ -17,14 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpfit.noise import Source
-from dpfit.privacy.check import count, positive
-from dpfit.samplers.certificate import Uncertified
-from dpfit.samplers.chain import Chain, confined, energy
+from dpfit.samplers.chain import UncertifiedChain, confined, energy
 from dpfit.samplers.potential import Floats, Potential
 
 
 @dataclass(frozen=True)
-class LangevinSampler(Chain[Floats]):
+class LangevinSampler(UncertifiedChain[Floats]):
     """The chain, from the centre of the domain.
 
     >>> from dpfit.geometry import L2Ball
@@ -34,16 +32,6 @@ class LangevinSampler(Chain[Floats]):
     """
 
     kind = "ula_sampler"
-    step_size: float
-
-    def __post_init__(self) -> None:
-        count("steps", self.steps)
-        positive("step_size", self.step_size)
-
-    @property
-    def certificate(self) -> Uncertified:
-        """The chain does not tend to its target."""
-        return Uncertified()
 
     def init(self, target: Potential, chains: int, source: Source) -> Floats:
         return np.tile(target.domain.centre, (chains, 1))

@@ -24,9 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dpfit.noise import Source
-from dpfit.privacy.check import count, non_negative, positive
-from dpfit.samplers.certificate import Uncertified
-from dpfit.samplers.chain import Chain, confined, energy
+from dpfit.privacy.check import non_negative, positive
+from dpfit.samplers.chain import UncertifiedChain, confined, energy
 from dpfit.samplers.potential import Floats, Potential
 
 _TERMS = 24
@@ -40,7 +39,7 @@ class Moving(NamedTuple):
 
 
 @dataclass(frozen=True)
-class UnderdampedLangevin(Chain[Moving]):
+class UnderdampedLangevin(UncertifiedChain[Moving]):
     """The chain, from the centre of the domain with velocities N(0, u I).
 
     ``friction`` is gamma, ``velocity_variance`` is u.
@@ -52,20 +51,13 @@ class UnderdampedLangevin(Chain[Moving]):
     """
 
     kind = "underdamped_langevin_sampler"
-    step_size: float
     friction: float
     velocity_variance: float = 1.0
 
     def __post_init__(self) -> None:
-        count("steps", self.steps)
-        positive("step_size", self.step_size)
+        super().__post_init__()
         positive("friction", self.friction)
         positive("velocity_variance", self.velocity_variance)
-
-    @property
-    def certificate(self) -> Uncertified:
-        """The chain does not tend to its target."""
-        return Uncertified()
 
     def trajectory_mu(self, sensitivity: float) -> float:
         """The Gaussian-DP parameter of the whole trajectory if a record moves gradients by at most ``sensitivity``.
