@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from sklearn import linear_model
+from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 from dpfit import Budget, Ledger
@@ -172,6 +173,19 @@ def test_with_a_huge_budget_regression_is_least_squares(kind, line):
     labels = (noisy - 5) / 10
     exact = np.linalg.solve(rows.T @ rows + len(X) * model.ridge * np.eye(3), rows.T @ labels)
     assert np.abs(model.weights_ - exact).max() < 1e-3
+
+
+def test_progress_is_told_where_the_solver_can_say(line):
+    X, y, _ = line
+    shares = []
+    model = LogisticRegression(1.0, 1e-6, bounds=(-1, 1), solver="noisy_gd")
+    model.report_progress = shares.append
+    model.fit(X, y)
+    assert len(shares) > 10
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+    assert clone(model).report_progress is None
+    assert "report_progress" not in model.get_params()
 
 
 def test_locations():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,8 +71,8 @@ def fit(
         open_ledger(ledger),
         dataset,
     )
-    with progress(f"fitting a {task.title}", total=None):
-        fitted = fit_table(task, table, user_column, public)
+    with progress(f"fitting a {task.title}", total=None) as done:
+        fitted = fit_table(task, table, user_column, public, done)
     if out is not None:
         from dpfit.cli.stored import store
 
@@ -185,7 +186,13 @@ class Fitted:
         return report(about, ledger=self.task.ledger, dataset=self.task.dataset)
 
 
-def fit_table(task: Task, path: Path, user_column: str | None = None, public: Path | None = None) -> Fitted:
+def fit_table(
+    task: Task,
+    path: Path,
+    user_column: str | None = None,
+    public: Path | None = None,
+    report_progress: Callable[[float], None] | None = None,
+) -> Fitted:
     """Read a table through the schema and fit; nothing said about the result depends on a cell."""
     import numpy as np
 
@@ -215,6 +222,7 @@ def fit_table(task: Task, path: Path, user_column: str | None = None, public: Pa
         raise ValueError(f"{path.name} has no rows; a model needs some")
     chosen = task if public is not None else task.paid_by_ledger(number)
     estimator = chosen.estimator()
+    estimator.report_progress = report_progress
     if public is not None:
         estimator.set_params(public=records(Table(read_table(public))))
     with quiet():

@@ -60,9 +60,12 @@ def explained(plan: Plan) -> Table:
 
 @contextmanager
 def progress(subject: str, total: float | None = 1.0) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error, on terminals only; without a ``total`` it only shows that work goes on."""
+    """A bar on standard error, on terminals only; without a ``total`` it shows that work goes on until a share is told.
+
+    What remains is estimated from the share of the planned work that is done.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(escape(subject), total=total)
-        yield lambda share: bar.update(task, completed=share)
+        yield lambda share: bar.update(task, completed=share, total=1.0)

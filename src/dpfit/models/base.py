@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     dataset: str | None = None
     random_state: int | None = None
 
+    report_progress: ClassVar[Callable[[float], None] | None] = None
+    """Set it on a model to be told by `fit` which share of the planned work is done, where a solver can say."""
+
     def _budget(self, n: int) -> Budget:
         if self.delta and self.delta >= 1 / n:
             warnings.warn(
@@ -90,7 +94,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 stacklevel=4,
             )
         account = account_for(plan, self.ledger, self.dataset, delta=self.delta, why=type(self).__name__)
-        return plan.run(data, account=account, random_state=self.random_state)
+        return plan.run(data, account=account, random_state=self.random_state, progress=self.report_progress)
 
     def _keep(self, release: Release, scaling: Scaling) -> None:
         """The attributes of every fitted estimator."""
