@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpfit.audit.auditor import audit_runs
+from dpfit.audit.auditor import audit_plan, audit_runs
 from dpfit.audit.runs import PlanRuns
 from dpfit.core import Mechanism, Minimize, Run, Step
 from dpfit.data.records import Arrays
@@ -106,8 +106,17 @@ def aligned(rows_of_user):
 def test_the_promise_to_users_survives_an_attack(rows):
     """The user has as many records as are used, or three times as many."""
     plan = per_user(Budget(epsilon=2.0, relation="add_remove"), 3)
-    audit = audit_runs(PlanRuns(plan), *aligned(rows), plan.guarantee, runs=400, random_state=1)
+    audit = audit_plan(plan, *aligned(rows), runs=400, random_state=1)
     assert audit.verdict == "kept", str(audit)
+
+
+def test_pairs_of_other_users_are_no_neighbours():
+    plan = per_user(Budget(epsilon=2.0, relation="add_remove"), 3)
+    data, without = aligned(3)
+    with pytest.raises(ValueError, match="exactly one of the users must differ, 2 do"):
+        audit_plan(plan, data, without.rows(np.arange(10)), runs=400)
+    with pytest.raises(ValueError, match="in one of the datasets only"):
+        audit_plan(plan, data, data.rows(np.arange(14)), runs=400)
 
 
 @pytest.mark.slow

@@ -29,7 +29,9 @@ class Pair:
 
 
 def require_neighbours(data: Any, neighbour: Any, relation: str, unit: str = "record") -> None:
-    """Refuse pairs that the promise says nothing about; users' data are checked for their number only.
+    """Refuse pairs that the promise says nothing about.
+
+    Records with user ids (`dpfit.data.records.Data.users`) are compared user by user under a promise to users.
 
     >>> require_neighbours(np.zeros(3), np.zeros(2), "replace")
     Traceback (most recent call last):
@@ -37,6 +39,9 @@ def require_neighbours(data: Any, neighbour: Any, relation: str, unit: str = "re
     ValueError: not neighbours: under replace-one both datasets have the same number of records, got 3 and 2
     """
     one_of("relation", relation, ("replace", "add_remove"))
+    if unit == "user" and getattr(data, "users", None) is not None and getattr(neighbour, "users", None) is not None:
+        _require_one_user(_by_user(data), _by_user(neighbour), relation)
+        return
     if not hasattr(data, "__len__") or not hasattr(neighbour, "__len__"):
         return
     sizes = len(data), len(neighbour)
@@ -54,6 +59,22 @@ def require_neighbours(data: Any, neighbour: Any, relation: str, unit: str = "re
         changed = sum(not np.array_equal(a, b, equal_nan=_numeric(a)) for a, b in zip(data, neighbour, strict=True))
         if changed != 1:
             raise ValueError(f"not neighbours: exactly one of the {what} must differ, {changed} do")
+
+
+def _by_user(data: Any) -> dict[Any, list[bytes]]:
+    """The records of each user, in an order of their own."""
+    groups: dict[Any, list[bytes]] = {}
+    for user, record in zip(np.asarray(data.users).tolist(), data, strict=True):
+        groups.setdefault(user, []).append(np.asarray(record).tobytes())
+    return {user: sorted(records) for user, records in groups.items()}
+
+
+def _require_one_user(first: dict[Any, list[bytes]], second: dict[Any, list[bytes]], relation: str) -> None:
+    changed = [user for user in first.keys() | second.keys() if first.get(user) != second.get(user)]
+    if len(changed) != 1:
+        raise ValueError(f"not neighbours: exactly one of the users must differ, {len(changed)} do")
+    if relation == "add_remove" and changed[0] in first and changed[0] in second:
+        raise ValueError("not neighbours: under add/remove a user is in one of the datasets only, with all records")
 
 
 def _numeric(value: Any) -> bool:
