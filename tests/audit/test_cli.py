@@ -36,7 +36,7 @@ def test_a_broken_promise_exits_with_one(call, monkeypatch):
 
 
 def test_all_of_the_catalogue(call):
-    result = call("--all", "--runs", "600", "--json", "--mu", "1.5")
+    result = call("--all", "--runs", "1000", "--json", "--mu", "1.5")
     assert result.exit_code == 0
     found = {row["subject"]: row for row in json.loads(result.stdout)}
     assert found["gaussian_mean"]["promised"] == pytest.approx(1.5)
