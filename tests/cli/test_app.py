@@ -30,6 +30,18 @@ def test_algorithms_as_json_is_json():
     assert set(rows[0]) == {"name", "problem", "guarantees", "reference", "cards", "summary"}
 
 
+def test_one_algorithm_is_told_about_in_full():
+    code, text = run("algorithms", "laplace_mean")
+    assert code == 0
+    for part in ("pure", "[Gan22]", "from dpfit.mechanisms.mean import laplace_mean"):
+        assert part in text
+    code, text = run("algorithms", "laplace_mean", "--json")
+    assert [row["name"] for row in json.loads(text)] == ["laplace_mean"]
+    code, text = run("algorithms", "laplace_meen")
+    assert code == 2
+    assert "no algorithm 'laplace_meen'" in text
+
+
 def test_version_and_module_entry_point():
     assert run("--version") == (0, f"dpfit {dpfit.__version__}\n")
     shown = subprocess.run([sys.executable, "-m", "dpfit", "--version"], capture_output=True, text=True, check=True)

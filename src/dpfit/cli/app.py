@@ -18,7 +18,7 @@ from dpfit.cli.plan import plan
 from dpfit.cli.predict import predict
 from dpfit.cli.query import query
 from dpfit.cli.schema import schema
-from dpfit.cli.screen import print_json, rows
+from dpfit.cli.screen import facts, print_json, rows
 
 app = typer.Typer(
     cls=Commands,
@@ -54,17 +54,31 @@ def _options(
 
 
 @app.command()
-def algorithms(as_json: options.AsJson = False) -> None:
-    """List every algorithm: what it solves, what it promises, where it comes from."""
-    from dpfit.catalogue import ENTRIES
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="One algorithm, to be told all about it.")] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List every algorithm: what it does, or of one also what it promises and where it comes from."""
+    from dpfit.catalogue import ENTRIES, entry
 
+    chosen = ENTRIES if name is None else (entry(name),)
     if as_json:
-        print_json([entry.to_json() for entry in ENTRIES])
-        return
-    lines = ((entry.name, entry.summary, ", ".join(entry.guarantees), entry.reference) for entry in ENTRIES)
-    table = rows(("name", "what it does", "promises", "reference"), lines)
-    table.columns[0].no_wrap = True
-    Console().print(table)
+        print_json([each.to_json() for each in chosen])
+    elif name is None:
+        table = rows(("name", "what it does"), ((each.name, each.summary) for each in chosen))
+        table.columns[0].no_wrap = True
+        Console().print(table)
+    else:
+        (one,) = chosen
+        told = {
+            "name": one.name,
+            "does": one.summary,
+            "solves": one.problem,
+            "promises": ", ".join(one.guarantees),
+            "reference": one.reference,
+            "plan with": f"from {one.where} import {one.name}",
+        }
+        Console().print(facts(told.items()))
 
 
 def main() -> None:
