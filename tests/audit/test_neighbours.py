@@ -114,3 +114,11 @@ def test_bad_input_is_said():
         list(record_pairs(3, 1, 0.0, 1.0, "swap"))
     with pytest.raises(ValueError, match="at least 2"):
         list(record_pairs(1, 1, 0.0, 1.0, "replace"))
+
+
+def test_a_search_is_never_worse_than_the_example():
+    """The example of noisy descent is tight; records found for its problem are not."""
+    plain = audit_entry("noisy_gd", mu=1.0, runs=2000, random_state=5)
+    searched = audit_entry("noisy_gd", mu=1.0, runs=2000, random_state=5, search=True)
+    assert plain.lower > 0.3
+    assert searched.lower >= 0.9 * plain.lower

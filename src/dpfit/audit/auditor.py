@@ -12,7 +12,7 @@ import numpy as np
 
 from dpfit.audit.attacks import DEFAULT, Attack
 from dpfit.audit.currency import Currency, currency_of
-from dpfit.audit.neighbours import require_neighbours
+from dpfit.audit.neighbours import Pair, require_neighbours, worst_pair
 from dpfit.audit.outcomes import Outcomes, Raised
 from dpfit.audit.queries import adversary
 from dpfit.audit.record import BROKEN, KEPT, TOO_FEW, Audit, Finding
@@ -30,6 +30,9 @@ RUNS = 10_000
 CONFIDENCE = 1 - 1e-6
 AUDIT_DELTA = 0.12
 """The delta of an audit where neither pure epsilon nor mu is promised: about that of mu = 1 at epsilon = 1."""
+
+_COMPARED = 1000
+"""Runs by which the pair that a search found is compared with that of the example."""
 
 
 def audit_plan(
@@ -96,7 +99,8 @@ def audit_algorithm(
 ) -> Audit:
     """Audit an algorithm on its own example; ``guarantees`` are the kinds of promise that it can make.
 
-    With ``search`` the pair of neighbours is the one that `search_pair` finds for the problem of the example.
+    With ``search`` the pair of neighbours is the one that `search_pair` finds for the problem of the example, unless
+    the example itself is told apart better.
     """
     problem, data, neighbour = algorithm.example(relation)
     budget = _audit_budget(algorithm.name, guarantees, mu, epsilon, relation)
@@ -108,7 +112,10 @@ def audit_algorithm(
     if search:
         seed = options.get("random_state")
         # Noise of its own: a pair chosen on the runs that judge it would look worse than it is.
-        pair = search_pair(PlanRuns(plan), problem, relation, random_state=None if seed is None else seed + 10**6)
+        apart = None if seed is None else seed + 10**6
+        found = search_pair(PlanRuns(plan), problem, relation, random_state=apart)
+        candidates = [Pair("the example, worst also in a search", data, neighbour), found]
+        pair = worst_pair(PlanRuns(plan), candidates, runs=_COMPARED, random_state=apart)
         data, neighbour, subject = pair.data, pair.neighbour, f"{subject} ({pair.name})"
     return audit_plan(plan, data, neighbour, subject=subject, **options)
 
