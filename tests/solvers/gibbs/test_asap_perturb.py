@@ -13,7 +13,18 @@ from dpfit.audit import audit_plan
 from dpfit.core import Minimize, Run, Step, plan_from_json
 from dpfit.data.records import Arrays
 from dpfit.geometry import Box, L1Ball, L2Ball
-from dpfit.losses import Absolute, Bounds, CustomLoss, Hinge, Huber, LinearLoss, Logistic, Squared
+from dpfit.losses import (
+    Absolute,
+    Bounds,
+    CustomLoss,
+    Hinge,
+    Huber,
+    LinearLoss,
+    Logistic,
+    Pinball,
+    SmoothedHinge,
+    Squared,
+)
 from dpfit.noise import Source
 from dpfit.privacy import Budget, account, gaussian
 from dpfit.privacy.event import BoundedRange, GaussianPrivate
@@ -42,7 +53,19 @@ def test_the_ideal_is_priced_by_the_change_of_one_record(relation):
     assert ranged.ideal.epsilon == pytest.approx(0.5 * change * 6.0)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Hinge(), Absolute(), Huber(0.5), Squared()], ids=lambda loss: loss.kind)
+RANGED = [
+    Logistic(),
+    Hinge(),
+    SmoothedHinge(0.5),
+    Absolute(),
+    Pinball(0.2),
+    Huber(0.5),
+    Squared(),
+    Squared().enveloped(1.2),
+]
+
+
+@pytest.mark.parametrize("loss", RANGED, ids=str)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_range_is_that_of_losses_not_of_slopes(loss, relation):
     """Brute force over records and parameters: never above; attained when a record is added, whatever the loss."""
