@@ -33,6 +33,7 @@ def pairwise(start: tuple[Floats, ...], parts: Iterable[tuple[Floats, ...]]) -> 
 
     Examples
     --------
+    >>> import numpy as np
     >>> pairwise((np.zeros(1),), ((np.full(1, 0.1),) for _ in range(1023)))
     (array([102.3]),)
     """

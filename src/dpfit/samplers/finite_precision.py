@@ -34,28 +34,28 @@ def most_records(problem: Minimize, relation: str) -> int:
     return problem.n if relation == "replace" else 2 * problem.n
 
 
-def rejection_rounding(problem: Minimize, relation: str, inverse_temperature: float, margin: float) -> Displaced | None:
+def rejection_rounding(
+    problem: Minimize, relation: str, inverse_temperature: float, distance: float
+) -> Displaced | None:
     """How far rejection in float64 is from a draw of the target, at most; ``None`` where there is no bound.
 
     There is one on balls, for the losses of this library with bounded labels, as long as nothing overflows and the
-    rounding of the Hessian is small against the ridge. ``margin`` is the width of the shell in which the mass near the
-    boundary is moved: a larger one makes the factor smaller and the displacement larger.
+    rounding of the Hessian is small against the ridge. ``distance`` is what draws may be displaced by, most of which is
+    the width of the shell in which the mass near the boundary is moved: the wider it is, the smaller is the factor.
 
     >>> from dpfit.losses import Bounds, Logistic
     >>> ball = L2Ball(20, 1.0)
     >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20, domain=ball, ridge=0.01)
-    >>> bound = rejection_rounding(problem, "replace", 0.5, margin=1e-6)
-    >>> bound.epsilon < 1e-4, bound.distance < 1.01e-6
-    (True, True)
+    >>> bound = rejection_rounding(problem, "replace", 0.5, distance=1e-6)
+    >>> bound.epsilon < 1e-4, bound.distance
+    (True, 1e-06)
     """
     if not isinstance(problem.domain, L2Ball) or isinstance(problem.loss, DeclaredLoss):
         return None
     if not math.isfinite(largest := largest_value(problem)):
         return None
     sizes = _Sizes.of(problem, most_records(problem, relation), inverse_temperature, largest)
-    if not sizes.small:
-        return None
-    return sizes.bound(margin)
+    return sizes.bound(distance) if sizes.small else None
 
 
 def largest_value(problem: Minimize) -> float:
@@ -177,9 +177,10 @@ class _Sizes:
         moved = 2 * self.deviations * math.sqrt(self.d) * FINENESS + self.steepness * self.point + 8 * COARSENESS
         return margins + sums + hessian + others + below + moved
 
-    def bound(self, margin: float) -> Displaced | None:
-        """The factor and the displacement, with that margin; ``None`` if the margin is too narrow or too wide."""
+    def bound(self, distance: float) -> Displaced | None:
+        """The factor at that displacement; ``None`` if it leaves too narrow or too wide a margin of the ball."""
         off = self.point + self.outside
+        margin = (distance - off - self.point) * (1 - 2.0**-50)
         if not off < margin < self.radius / 4:
             return None
         # The density along a ray is r^(d - 1) exp(-U), whose logarithm changes at most at this rate.
@@ -187,4 +188,4 @@ class _Sizes:
         moved = off / margin * math.exp(min(rate * (margin + off), 700.0))
         if not moved < 0.5:
             return None
-        return Displaced(2 * self.gap + 2 * math.atanh(moved), margin + off + self.point)
+        return Displaced(2 * self.gap + 2 * math.atanh(moved), distance)
