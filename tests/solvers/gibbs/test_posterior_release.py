@@ -14,7 +14,9 @@ from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic
 from dpfit.noise import Source
 from dpfit.privacy import Budget
 from dpfit.solvers.gibbs.asap_perturb import asap_perturb
-from dpfit.solvers.gibbs.posterior_release import PosteriorSample, posterior_release
+from dpfit.solvers.gibbs.localized_asap import localized_asap
+from dpfit.solvers.gibbs.posterior_release import posterior_release
+from dpfit.solvers.gibbs.regularized_exp_mech import RegularizedSample
 
 RELATIONS = ("replace", "add_remove")
 
@@ -65,6 +67,18 @@ def test_the_excess_risk_is_below_the_bound(loss, n):
     assert excess.mean() > 0
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_domain_is_not_localized(relation):
+    """Pure: 2.2 d L R / (0.98 epsilon n) on the whole domain; a ball around a minimizer has more."""
+    problem = Minimize(n=1000, loss=LinearLoss(), bounds=Bounds(1.0), features=3, domain=L2Ball(3, 2.0))
+    budget, change = Budget(epsilon=1.0, relation=relation), (2.0 if relation == "replace" else 1.0)
+    whole = posterior_release.plan(problem, budget).risk.expected
+    assert whole == pytest.approx(2.2 * 3 * change * 2.0 / 0.98 / 1000)
+    for ridge in np.geomspace(1e-3, 1.0, 30):
+        local = localized_asap.plan(replace(problem, domain=None, ridge=float(ridge)), budget)
+        assert local.risk.expected + ridge * 2.0**2 / 2 > 1.7 * whole
+
+
 def test_refusals():
     problem = Minimize(n=10, loss=Logistic(), bounds=Bounds(1.0), features=1)
     with pytest.raises(ValueError, match="bounded domain"):
@@ -76,14 +90,16 @@ def test_refusals():
 
 
 @dataclass(frozen=True)
-class Colder(PosteriorSample):
+class Colder(RegularizedSample):
     """Draws at twice the inverse temperature that it declares."""
 
     kind = "test_colder_posterior_sample"
 
     def run_many(self, data, run, count):
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return PosteriorSample(**own | {"inverse_temperature": 2 * self.inverse_temperature}).run_many(data, run, count)
+        return RegularizedSample(**own | {"inverse_temperature": 2 * self.inverse_temperature}).run_many(
+            data, run, count
+        )
 
 
 @pytest.mark.slow

@@ -1,14 +1,14 @@
 """One sample of a Gibbs density, with noise as large as its sampler may be off: approximate sample perturbation.
 
 The density is proportional to exp(-t (sum of losses + (n ridge / 2) norm(theta)**2)) on a bounded domain, n being the
-declared number. Drawn exactly it is mu-GDP with mu = lipschitz * sqrt(t / (n ridge)), and epsilon-DP with
-epsilon = t * lipschitz * diameter, where lipschitz is that of what one record changes in the sum of losses. A sampler
-that is within a distance of it in W-infinity, for every dataset, gets Gaussian or l2-Laplace noise of sensitivity twice
-that distance; the two are an adaptive composition.
+declared number. Drawn exactly it is mu-GDP with mu = lipschitz * sqrt(t / (n ridge)), and of bounded range t * range,
+where lipschitz and range are of what one record changes in the sum of losses. Either holds at any temperature: the plan
+leans on the one that allows the colder density. A sampler that is within a distance of it in W-infinity, for every
+dataset, gets Gaussian or l2-Laplace noise of sensitivity twice that distance; the two are an adaptive composition.
 
-Guarantee: mu-GDP or epsilon-DP, for every dataset: no convergence is assumed. Arithmetic: idealised (the sampler uses
-floating-point numbers; only the noise is exact). Reference: [ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5;
-docs/explanation/certificates.md.
+Guarantee: for every dataset, no convergence is assumed. Arithmetic: idealised (the sampler uses floating-point numbers;
+only the noise is exact). Reference: [ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5; docs/explanation/certificates.md;
+which promise is better where: docs/explanation/gibbs.md, section 9.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,14 @@ from dpfit.solvers.perturbation.output_perturbation import require_data
 
 Sampler = GibbsRejection | ProximalSampler | PreconditionedSampler
 
-NOISE_SHARE = {"gaussian": 0.05, "l2_laplace": 0.02}
-"""The part of mu, or of epsilon, that pays for the noise. In mu it is added in squares, so it costs 0.13%."""
+PROMISES = {
+    "gdp": "sample of a strongly log-concave density [Liu24, Theorem 3.4.1]",
+    "bounded_range": "sample of a density of bounded range [ASAP, Lemma 5; Dong, Durfee, Rogers 2020]",
+}
+"""By which theorem an exact sample is private."""
+NOISE_SHARE = {("gdp", "gaussian"): 0.05, ("bounded_range", "gaussian"): 0.005, ("bounded_range", "l2_laplace"): 0.02}
+"""The mu or epsilon of the noise, over that of the exact sample with it. Squares of mu add up, so 5% of it cost 0.13%;
+beside a bounded range a normal loss costs what its tail reaches at delta, some five times its mu."""
 _VISIBLE = 0.01
 """Noise, relative to the least deviation of the sample."""
 _ROUNDING = 1e-9
@@ -51,9 +57,27 @@ _PASSES_PER_STEP = 2 + math.e
 """Two for the anchor, and as many as trials are expected."""
 
 
+class Change(NamedTuple):
+    """What one record changes in the sum of losses: the Lipschitz constant of the change, and its range."""
+
+    lipschitz: float
+    range: float
+
+
+def exact_sample(promise: str, inverse_temperature: float, strong_convexity: float, change: Change) -> Event:
+    """What an exact sample of exp(-t (sum of losses + a fixed strongly convex function)) does.
+
+    >>> round(exact_sample("bounded_range", 0.5, 2.0, Change(lipschitz=1.0, range=6.0)).epsilon, 9)
+    3.0
+    """
+    if promise == "gdp":
+        return GaussianPrivate(_UP * change.lipschitz * math.sqrt(inverse_temperature / strong_convexity))
+    return BoundedRange(_UP * inverse_temperature * change.range)
+
+
 @dataclass(frozen=True)
 class PerturbedSample(Mechanism):
-    """The noisy sample; all fields are public."""
+    """The noisy sample; all fields are public. ``promise`` says by which theorem an exact sample is private."""
 
     kind = "perturbed_sample"
     problem: Minimize
@@ -62,10 +86,12 @@ class PerturbedSample(Mechanism):
     sampler: Sampler
     noise: str
     noise_multiplier: float
+    promise: str = "gdp"
 
     def __post_init__(self) -> None:
         one_of("relation", self.relation, ("replace", "add_remove"))
         one_of("noise", self.noise, ("gaussian", "l2_laplace"))
+        one_of("promise", self.promise, tuple(PROMISES))
         positive("inverse_temperature", self.inverse_temperature)
         require_strongly_convex(self.problem)
         if isinstance(self.sampler, ProximalSampler):
@@ -85,10 +111,16 @@ class PerturbedSample(Mechanism):
     @property
     def ideal(self) -> Event:
         """What an exact sample does."""
-        t, change = self.inverse_temperature, self.problem.lipschitz(self.relation)
-        if self.noise == "gaussian":
-            return GaussianPrivate(_UP * change * math.sqrt(t / (self.problem.n * self.problem.ridge)))
-        return BoundedRange(_UP * t * change * bounded_domain(self.problem).diameter())
+        strong, change = self.problem.n * self.problem.ridge, self.change(self.problem, self.relation)
+        return exact_sample(self.promise, self.inverse_temperature, strong, change)
+
+    @classmethod
+    def change(cls, problem: Minimize, relation: str) -> Change:
+        """What one record changes on the domain; the range of a difference is at most the sum of two ranges."""
+        lipschitz, loss = problem.lipschitz(relation), problem.loss
+        single = loss.value_range(problem.bounds, problem.radius) if isinstance(loss, GLM) else math.inf
+        across = lipschitz * bounded_domain(problem).diameter()
+        return Change(lipschitz, min(across, single if relation == "add_remove" else 2 * single))
 
     @property
     def sensitivity(self) -> float:
@@ -263,12 +295,7 @@ class ApproximateSamplePerturbation:
         require_records(self.name, budget)
         if not isinstance(problem, Minimize):
             raise ValueError(f"{self.name} solves a Minimize problem, not {getattr(problem, 'kind', problem)!r}")
-        require_strongly_convex(problem)
-        noise = "l2_laplace" if budget.kind == "pure" else "gaussian"
-        temperature, multiplier = calibrated(problem, budget, noise)
-        drawn = planned_sampler(sampler, problem, temperature, noise, multiplier)
-        mechanism = PerturbedSample(problem, budget.relation, temperature, drawn, noise, multiplier)
-        return Step(mechanism, sample_basis(problem, budget))
+        return planned_sample(PerturbedSample, problem, budget, sampler)
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Linear losses on a wide ball, where the sample is a normal law that one record shifts by all it may."""
@@ -281,29 +308,51 @@ class ApproximateSamplePerturbation:
         return problem, Arrays(rows, np.zeros(6)), Arrays(turned, np.zeros(6))
 
 
-def calibrated(problem: Minimize, budget: Budget, noise: str) -> tuple[float, float]:
-    """The inverse temperature and the noise multiplier that spend the budget."""
-    share, change = NOISE_SHARE[noise], problem.lipschitz(budget.relation)
-    if noise == "gaussian":
-        rest = math.sqrt(1 - share**2)
-        template = calibrate(lambda level: Composed((GaussianPrivate(rest / level), Gaussian(level / share))), budget)
-        ideal, added = template.to_json()["events"]
-        temperature = ideal["mu"] ** 2 * problem.n * problem.ridge / change**2
+class Calibrated(NamedTuple):
+    """How cold the density may be by one of its promises, and the noise with it."""
+
+    inverse_temperature: float
+    promise: str
+    noise: str
+    noise_multiplier: float
+
+
+def calibrated(problem: Minimize, budget: Budget, promise: str, change: Change) -> Calibrated:
+    """The coldest density that one of its promises allows, under the whole budget."""
+    noise = "l2_laplace" if budget.kind == "pure" else "gaussian"
+    share = NOISE_SHARE[promise, noise]
+
+    def spent(level: float) -> Event:
+        added = Gaussian(level / share) if noise == "gaussian" else L2Laplace(level / share, problem.dimension)
+        if promise == "gdp":
+            return Composed((GaussianPrivate(math.sqrt(1 - share**2) / level), added))
+        return Composed((BoundedRange((1 - share) / level), added))
+
+    ideal, added = calibrate(spent, budget).to_json()["events"]
+    if promise == "gdp":
+        temperature = ideal["mu"] ** 2 * problem.n * problem.ridge / change.lipschitz**2
     else:
-        d = problem.dimension
-        template = calibrate(
-            lambda level: Composed((BoundedRange((1 - share) / level), L2Laplace(level / share, d))), budget
-        )
-        ideal, added = template.to_json()["events"]
-        temperature = ideal["epsilon"] / (change * bounded_domain(problem).diameter())
-    return _DOWN * temperature, float(added["noise_multiplier"])
+        temperature = ideal["epsilon"] / change.range
+    return Calibrated(_DOWN * temperature, promise, noise, float(added["noise_multiplier"]))
 
 
-def sample_basis(problem: Minimize, budget: Budget) -> Basis:
+def promises(budget: Budget) -> tuple[str, ...]:
+    """Those that can meet a budget; a density with normal tails is not pure."""
+    return ("bounded_range",) if budget.kind == "pure" else tuple(PROMISES)
+
+
+def planned_sample(made: type[PerturbedSample], problem: Minimize, budget: Budget, sampler: str, **own: Any) -> Step:
+    """The coldest sample that the budget allows, by whichever promise allows more; ``own`` are fields of its kind."""
+    require_strongly_convex(problem)
+    change = made.change(problem, budget.relation)
+    t, promise, noise, multiplier = max(calibrated(problem, budget, name, change) for name in promises(budget))
+    drawn = planned_sampler(sampler, problem, t, noise, multiplier)
+    sample = made(problem, budget.relation, t, drawn, noise, multiplier, promise, **own)
+    return Step(sample, sample_basis(problem, budget, promise))
+
+
+def sample_basis(problem: Minimize, budget: Budget, promise: str) -> Basis:
     """What a certified sample rests on."""
-    theorem = "sample of a strongly log-concave density [Liu24, Theorem 3.4.1]"
-    if budget.kind == "pure":
-        theorem = "sample of a density of bounded range [ASAP, Lemma 5]"
     assumptions = [
         Assumption("rows and labels are scaled and clamped into the declared bounds", "enforced"),
         Assumption("the losses are convex and their constants hold within these bounds", problem.loss.status),
@@ -311,7 +360,11 @@ def sample_basis(problem: Minimize, budget: Budget) -> Basis:
     if budget.relation == "add_remove":
         assumptions.append(Assumption("the number n that scales the ridge was not read off the data", "declared"))
     return Basis(
-        f"{theorem}, perturbed [ASAP, Theorem 2]", budget.relation, budget.unit, tuple(assumptions), "idealised"
+        f"{PROMISES[promise]}, perturbed [ASAP, Theorem 2]",
+        budget.relation,
+        budget.unit,
+        tuple(assumptions),
+        "idealised",
     )
 
 
