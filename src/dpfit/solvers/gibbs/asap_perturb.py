@@ -6,9 +6,10 @@ where lipschitz and range are of what one record changes in the sum of losses. E
 leans on the one that allows the colder density. A sampler that is within a distance of it in W-infinity, for every
 dataset, gets Gaussian or l2-Laplace noise of sensitivity twice that distance; the two are an adaptive composition.
 
-Guarantee: for every dataset, no convergence is assumed. Arithmetic: idealised (the sampler uses floating-point numbers;
-only the noise is exact). Reference: [ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5; docs/explanation/certificates.md;
-which promise is better where: docs/explanation/gibbs.md, section 9.
+Guarantee: for every dataset, no convergence is assumed. Arithmetic: bounded where exact rejection draws on a ball and
+what rounding can do is known and small, then it is part of the price; else idealised (the sampler uses floating-point
+numbers; only the noise is exact). Reference: [ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5;
+docs/explanation/certificates.md; which promise is better where: docs/explanation/gibbs.md, section 9.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.event import BoundedRange, Composed, Event, Gaussian, GaussianPrivate, L2Laplace
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection, remains
+from dpfit.samplers.finite_precision import most_records, rejection_rounding
 from dpfit.samplers.potential import Floats, bending, bounded_domain, curvatures, gibbs
 from dpfit.samplers.proximal_sampler_winf import REJECTION, PreconditionedSampler, ProximalSampler
 from dpfit.solvers.perturbation.output_perturbation import require_data
@@ -48,6 +50,8 @@ _VISIBLE = 0.01
 """Noise, relative to the least deviation of the sample."""
 _ROUNDING = 1e-9
 """What rounding may displace, relative to the radius of the domain."""
+_WORTH = 0.02
+"""The largest part of mu, or of epsilon, that is paid for a promise that floating point keeps."""
 _UP, _DOWN = 1 + 1e-12, 1 - 1e-11
 _LEAST_ACCEPTANCE, _LEAST_PROPOSALS = 1e-3, 1e-6
 """How rarely a proposal may be accepted, and be compared with the data at all, for rejection to be chosen."""
@@ -100,13 +104,18 @@ class PerturbedSample(Mechanism):
                 raise ValueError(
                     "the sampler's certificate is for a target that is more convex, or on a smaller domain"
                 )
+        if isinstance(self.sampler, GibbsRejection) and (claimed := self.sampler.rounding) is not None:
+            far, t = self.farthest(self.problem), self.inverse_temperature
+            proven = rejection_rounding(far, self.relation, t, claimed.distance)
+            if proven is None or proven.epsilon > claimed.epsilon:
+                raise ValueError("the sampler's certificate claims less rounding than is proven for this problem")
         _ = self.event, self.sensitivity
 
     @property
     def event(self) -> Event:
         dimension = self.problem.dimension
         added = Gaussian if self.noise == "gaussian" else lambda multiplier: L2Laplace(multiplier, dimension)
-        return Composed((self.ideal, added(self.noise_multiplier)))
+        return Composed((self.sampler.certificate.undisplaced(self.ideal), added(self.noise_multiplier)))
 
     @property
     def ideal(self) -> Event:
@@ -121,6 +130,11 @@ class PerturbedSample(Mechanism):
         single = loss.value_range(problem.bounds, problem.radius) if isinstance(loss, GLM) else math.inf
         across = lipschitz * bounded_domain(problem).diameter()
         return Change(lipschitz, min(across, single if relation == "add_remove" else 2 * single))
+
+    @classmethod
+    def farthest(cls, problem: Minimize) -> Minimize:
+        """The problem for which rounding is bounded; for kinds that move their domain, where that is farthest."""
+        return problem
 
     @property
     def sensitivity(self) -> float:
@@ -345,27 +359,62 @@ def planned_sample(made: type[PerturbedSample], problem: Minimize, budget: Budge
     """The coldest sample that the budget allows, by whichever promise allows more; ``own`` are fields of its kind."""
     require_strongly_convex(problem)
     change = made.change(problem, budget.relation)
-    t, promise, noise, multiplier = max(calibrated(problem, budget, name, change) for name in promises(budget))
+    coldest = max(calibrated(problem, budget, name, change) for name in promises(budget))
+    t, promise, noise, multiplier = coldest
     drawn = planned_sampler(sampler, problem, t, noise, multiplier)
+    if isinstance(drawn, GibbsRejection):
+        t, drawn = _proven(made, problem, budget.relation, coldest, change)
     sample = made(problem, budget.relation, t, drawn, noise, multiplier, promise, **own)
-    return Step(sample, sample_basis(problem, budget, promise))
+    return Step(sample, sample_basis(problem, budget, promise, drawn))
 
 
-def sample_basis(problem: Minimize, budget: Budget, promise: str) -> Basis:
+def _proven(
+    made: type[PerturbedSample], problem: Minimize, relation: str, coldest: Calibrated, change: Change
+) -> tuple[float, GibbsRejection]:
+    """Exact rejection that pays for its rounding with a little less of the inverse temperature, if that is worth it."""
+    t, promise, noise, multiplier = coldest
+    radius, power = bounded_domain(problem).radius(), 2 if promise == "gdp" else 1
+    whole, share = exact_sample(promise, t, problem.n * problem.ridge, change), 0.0
+    while share <= _WORTH:
+        cooler = t * (1 - share) ** power
+        distance = min(unseen(problem, cooler, noise, multiplier), radius / 8)
+        bound = rejection_rounding(made.farthest(problem), relation, cooler, distance)
+        if bound is None:
+            break
+        price = _level(bound.undisplaced(whole)) / _level(whole) - 1
+        if price <= share:
+            return cooler, GibbsRejection(bound)
+        share = 1.01 * price
+    return t, GibbsRejection()
+
+
+def _level(event: Event) -> float:
+    """The mu of a Gaussian promise, the epsilon of another."""
+    return float(event.to_json()["mu" if isinstance(event, GaussianPrivate) else "epsilon"])
+
+
+def sample_basis(problem: Minimize, budget: Budget, promise: str, sampler: Sampler) -> Basis:
     """What a certified sample rests on."""
+    assumptions, arithmetic = sample_assumptions(problem, budget), "idealised"
+    if isinstance(sampler, GibbsRejection) and sampler.rounding is not None:
+        arithmetic = "bounded"
+        if budget.relation == "add_remove":
+            # Sums of more numbers round more; counting the records instead would be a decision that depends on them.
+            most = most_records(problem, budget.relation)
+            assumptions += (Assumption(f"there are at most {most} records", "declared"),)
+    theorem = f"{PROMISES[promise]}, perturbed [ASAP, Theorem 2]"
+    return Basis(theorem, budget.relation, budget.unit, assumptions, arithmetic)
+
+
+def sample_assumptions(problem: Minimize, budget: Budget) -> tuple[Assumption, ...]:
+    """What the promise of an exact sample assumes."""
     assumptions = [
         Assumption("rows and labels are scaled and clamped into the declared bounds", "enforced"),
         Assumption("the losses are convex and their constants hold within these bounds", problem.loss.status),
     ]
     if budget.relation == "add_remove":
         assumptions.append(Assumption("the number n that scales the ridge was not read off the data", "declared"))
-    return Basis(
-        f"{PROMISES[promise]}, perturbed [ASAP, Theorem 2]",
-        budget.relation,
-        budget.unit,
-        tuple(assumptions),
-        "idealised",
-    )
+    return tuple(assumptions)
 
 
 asap_perturb = ApproximateSamplePerturbation()
