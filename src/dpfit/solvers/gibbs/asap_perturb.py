@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -322,70 +322,70 @@ class ApproximateSamplePerturbation:
         return problem, Arrays(rows, np.zeros(6)), Arrays(turned, np.zeros(6))
 
 
-class Calibrated(NamedTuple):
-    """How cold the density may be by one of its promises, and the noise with it."""
+def allowed(promise: str, budget: Budget, strong_convexity: float, change: Change) -> float:
+    """The inverse temperature of the coldest exact sample that a promise allows under a budget, without noise.
 
-    inverse_temperature: float
-    promise: str
-    noise: str
-    noise_multiplier: float
+    >>> round(allowed("bounded_range", Budget(epsilon=1.5), 1.0, Change(lipschitz=1.0, range=6.0)), 9)
+    0.25
+    """
+    return _temperature(calibrate(lambda level: _ideal(promise, 1 / level), budget), strong_convexity, change)
 
 
-def calibrated(problem: Minimize, budget: Budget, promise: str, change: Change) -> Calibrated:
-    """The coldest density that one of its promises allows, under the whole budget."""
-    noise = "l2_laplace" if budget.kind == "pure" else "gaussian"
-    share = NOISE_SHARE[promise, noise]
+def _ideal(promise: str, size: float) -> Event:
+    return GaussianPrivate(size) if promise == "gdp" else BoundedRange(size)
 
-    def spent(level: float) -> Event:
-        added = Gaussian(level / share) if noise == "gaussian" else L2Laplace(level / share, problem.dimension)
-        if promise == "gdp":
-            return Composed((GaussianPrivate(math.sqrt(1 - share**2) / level), added))
-        return Composed((BoundedRange((1 - share) / level), added))
 
-    ideal, added = calibrate(spent, budget).to_json()["events"]
-    if promise == "gdp":
-        temperature = ideal["mu"] ** 2 * problem.n * problem.ridge / change.lipschitz**2
-    else:
-        temperature = ideal["epsilon"] / change.range
-    return Calibrated(_DOWN * temperature, promise, noise, float(added["noise_multiplier"]))
+def _temperature(ideal: Event, strong_convexity: float, change: Change) -> float:
+    """The inverse of `exact_sample`, rounded down."""
+    if isinstance(ideal, GaussianPrivate):
+        return _DOWN * ideal.mu**2 * strong_convexity / change.lipschitz**2
+    if isinstance(ideal, BoundedRange):
+        return _DOWN * ideal.epsilon / change.range
+    raise TypeError(f"no sample does {ideal.kind!r}")
 
 
 def promises(budget: Budget) -> tuple[str, ...]:
-    """Those that can meet a budget; a density with normal tails is not pure."""
+    """Those that can meet a budget: a density with normal tails is not pure."""
     return ("bounded_range",) if budget.kind == "pure" else tuple(PROMISES)
 
 
 def planned_sample(made: type[PerturbedSample], problem: Minimize, budget: Budget, sampler: str, **own: Any) -> Step:
     """The coldest sample that the budget allows, by whichever promise allows more; ``own`` are fields of its kind."""
     require_strongly_convex(problem)
-    change = made.change(problem, budget.relation)
-    coldest = max(calibrated(problem, budget, name, change) for name in promises(budget))
-    t, promise, noise, multiplier = coldest
+    strong, change = problem.n * problem.ridge, made.change(problem, budget.relation)
+    promise = max(promises(budget), key=lambda name: allowed(name, budget, strong, change))
+    noise = "l2_laplace" if budget.kind == "pure" else "gaussian"
+    share = NOISE_SHARE[promise, noise]
+    rest = math.sqrt(1 - share**2) if promise == "gdp" else 1 - share
+
+    def spent(level: float) -> Composed:
+        added = Gaussian(level / share) if noise == "gaussian" else L2Laplace(level / share, problem.dimension)
+        return Composed((_ideal(promise, rest / level), added))
+
+    fitted = calibrate(spent, budget)
+    if not isinstance(fitted, Composed):
+        raise TypeError("calibration changes noise only")
+    t = _temperature(fitted.events[0], strong, change)
+    multiplier = float(fitted.events[1].to_json()["noise_multiplier"])
     drawn = planned_sampler(sampler, problem, t, noise, multiplier)
-    if isinstance(drawn, GibbsRejection):
-        t, drawn = _proven(made, problem, budget.relation, coldest, change)
-    sample = made(problem, budget.relation, t, drawn, noise, multiplier, promise, **own)
-    return Step(sample, sample_basis(problem, budget, promise, drawn))
+    sample = _proven(made(problem, budget.relation, t, drawn, noise, multiplier, promise, **own))
+    return Step(sample, sample_basis(problem, budget, promise, sample.sampler))
 
 
-def _proven(
-    made: type[PerturbedSample], problem: Minimize, relation: str, coldest: Calibrated, change: Change
-) -> tuple[float, GibbsRejection]:
-    """Exact rejection that pays for its rounding with a little less of the inverse temperature, if that is worth it."""
-    t, promise, noise, multiplier = coldest
-    radius, power = bounded_domain(problem).radius(), 2 if promise == "gdp" else 1
-    whole, share = exact_sample(promise, t, problem.n * problem.ridge, change), 0.0
-    while share <= _WORTH:
-        cooler = t * (1 - share) ** power
-        distance = min(unseen(problem, cooler, noise, multiplier), radius / 8)
-        bound = rejection_rounding(made.farthest(problem), relation, cooler, distance)
+def _proven(sample: PerturbedSample) -> PerturbedSample:
+    """The sample, paying for what rounding can do with a little of its inverse temperature, if that is worth it."""
+    whole, radius, share = sample.ideal, bounded_domain(sample.problem).radius(), 0.0
+    while isinstance(sample.sampler, GibbsRejection) and share <= _WORTH:
+        t = sample.inverse_temperature * (1 - share) ** (2 if sample.promise == "gdp" else 1)
+        distance = min(unseen(sample.problem, t, sample.noise, sample.noise_multiplier), radius / 8)
+        bound = rejection_rounding(sample.farthest(sample.problem), sample.relation, t, distance)
         if bound is None:
             break
         price = _level(bound.undisplaced(whole)) / _level(whole) - 1
         if price <= share:
-            return cooler, GibbsRejection(bound)
+            return replace(sample, inverse_temperature=t, sampler=GibbsRejection(bound))
         share = 1.01 * price
-    return t, GibbsRejection()
+    return sample
 
 
 def _level(event: Event) -> float:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from dpfit.core import Minimize, Risk, Step, require_records
 from dpfit.data.records import Arrays
 from dpfit.privacy import Budget
 from dpfit.samplers.potential import bounded_domain
-from dpfit.solvers.gibbs.asap_perturb import PerturbedSample, asap_perturb, calibrated, planned_sample, promises
+from dpfit.solvers.gibbs.asap_perturb import PerturbedSample, allowed, asap_perturb, planned_sample, promises
 
 _BIAS = 0.1
 """By bounded range only speed asks for a ridge: it may add this share of what the temperature costs."""
@@ -43,13 +43,17 @@ class RegularizedSample(PerturbedSample):
 
     @property
     def risk(self) -> Risk:
-        problem = self.problem
-        reach = bounded_domain(problem).reach()
-        excess = problem.dimension / (self.inverse_temperature * problem.n)
-        excess += (problem.ridge - self.own_ridge) * reach**2 / 2
-        if problem.objective == "population":
-            excess += stability(problem) / (problem.ridge * problem.n)
-        return Risk(excess, f"excess {problem.objective} risk of the exact sample (proven bound)")
+        excess = bound(self.problem, self.own_ridge, self.inverse_temperature)
+        return Risk(excess, f"excess {self.problem.objective} risk of the exact sample (proven bound)")
+
+
+def bound(problem: Minimize, own_ridge: float, inverse_temperature: float) -> float:
+    """The expected excess risk, where the ridge of the problem is chosen."""
+    excess = problem.dimension / (inverse_temperature * problem.n)
+    excess += (problem.ridge - own_ridge) * bounded_domain(problem).reach() ** 2 / 2
+    if problem.objective == "population":
+        excess += stability(problem) / (problem.ridge * problem.n)
+    return excess
 
 
 def stability(problem: Minimize) -> float:
@@ -83,12 +87,8 @@ class RegularizedExponentialMechanism:
         bounded_domain(problem)
         if problem.objective == "population" and budget.kind != "pure" and not spend_all:
             budget = _useful(problem, budget)
-        ridges = {max(problem.ridge, _RIDGES[promise](problem, budget)) for promise in promises(budget)}
-        plans = [
-            planned_sample(RegularizedSample, replace(problem, ridge=ridge), budget, sampler, own_ridge=problem.ridge)
-            for ridge in sorted(ridges)
-        ]
-        return min(plans, key=lambda plan: math.inf if plan.risk is None else plan.risk.expected)
+        chosen = min((_ridged(problem, budget, promise) for promise in promises(budget)), key=lambda one: one.bound)
+        return planned_sample(RegularizedSample, chosen.problem, budget, sampler, own_ridge=problem.ridge)
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Linear losses that cancel, of which one turns around or leaves."""
@@ -98,34 +98,44 @@ class RegularizedExponentialMechanism:
         return replace(problem, ridge=0.0), Arrays(rows, np.zeros(6)), Arrays(other, np.zeros(len(other)))
 
 
-def _temperature(problem: Minimize, budget: Budget, promise: str) -> float:
-    """The inverse temperature that the budget allows at ridge 1."""
+class Ridged(NamedTuple):
+    """The problem with a ridge, and what it promises."""
+
+    problem: Minimize
+    bound: float
+
+
+def _ridged(problem: Minimize, budget: Budget, promise: str) -> Ridged:
+    """With the ridge that is best for a promise, or that of the problem if it is larger."""
+    best = _ridge_by_curvature if promise == "gdp" else _ridge_by_range
+    ridged = replace(problem, ridge=max(problem.ridge, best(problem, budget)))
+    return Ridged(ridged, bound(ridged, problem.ridge, _coldest(ridged, budget, promise)))
+
+
+def _coldest(problem: Minimize, budget: Budget, promise: str) -> float:
     change = PerturbedSample.change(problem, budget.relation)
-    return calibrated(replace(problem, ridge=1.0), budget, promise, change).inverse_temperature
+    return allowed(promise, budget, problem.n * problem.ridge, change)
 
 
 def _ridge_by_curvature(problem: Minimize, budget: Budget) -> float:
     """Where d / (t n) + ridge R**2 / 2 (+ stable / (ridge n)) is least, t being proportional to the ridge."""
     added = stability(problem) if problem.objective == "population" else 0.0
-    each = problem.dimension / _temperature(problem, budget, "gdp") + added
+    each = problem.dimension / _coldest(replace(problem, ridge=1.0), budget, "gdp") + added
     return math.sqrt(2 * each / problem.n) / bounded_domain(problem).reach()
 
 
 def _ridge_by_range(problem: Minimize, budget: Budget) -> float:
     """Where ridge R**2 / 2 + stable / (ridge n) is least, and at least what makes sampling fast."""
     reach = bounded_domain(problem).reach()
-    fast = 2 * _BIAS * problem.dimension / (_temperature(problem, budget, "bounded_range") * problem.n * reach**2)
+    fast = 2 * _BIAS * problem.dimension / (_coldest(problem, budget, "bounded_range") * problem.n * reach**2)
     if problem.objective == "empirical":
         return fast
     return max(fast, math.sqrt(2 * stability(problem) / problem.n) / reach)
 
 
-_RIDGES = {"gdp": _ridge_by_curvature, "bounded_range": _ridge_by_range}
-
-
 def _useful(problem: Minimize, budget: Budget) -> Budget:
     """The part of the budget that helps: the mu at which d / (t n) = stable / (2 ridge n)."""
-    if problem.dimension / _temperature(problem, budget, "gdp") >= stability(problem) / 2:
+    if problem.dimension / _coldest(replace(problem, ridge=1.0), budget, "gdp") >= stability(problem) / 2:
         return budget
     change = problem.lipschitz(budget.relation)
     mu = change * math.sqrt(2 * problem.dimension / (stability(problem) * problem.n))
