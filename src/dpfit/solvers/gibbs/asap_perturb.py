@@ -57,7 +57,9 @@ _LEAST_ACCEPTANCE, _LEAST_PROPOSALS = 1e-3, 1e-6
 """How rarely a proposal may be accepted, and be compared with the data at all, for rejection to be chosen."""
 _NEWTON_STEPS = 6
 """A Hessian counts as many passes as there are dimensions."""
-_PASSES_PER_STEP = 2 + math.e
+_EXPONENT = 1.46
+"""Of the acceptance of a chain's proposals: x with the fewest passes, (2 + e^x) / x, steps being as many as 1 / x."""
+_PASSES_PER_STEP = 2 + math.exp(_EXPONENT)
 """Two for the anchor, and as many as trials are expected."""
 
 
@@ -277,13 +279,13 @@ def unseen(problem: Minimize, inverse_temperature: float, noise: str, multiplier
 
 
 def chain(problem: Minimize, inverse_temperature: float, noise: str, multiplier: float) -> ProximalSampler:
-    """The proximal sampler with steps that accept one proposal in e, and a distance whose noise is hardly visible."""
+    """The proximal sampler with steps of the fewest passes in all, and a distance whose noise is hardly visible."""
     t = inverse_temperature
     strong = t * problem.n * problem.ridge
-    # The exponent falls at least like the root of the precision, so that two of its squares make it one.
+    # The exponent falls at least like the root of the precision, so that two of its squares make it what is wanted.
     precision = 2 * strong
-    while (exponent := _rejection_exponent(problem, t, precision)) > 1.001:
-        precision *= exponent if math.isfinite(bend(problem)) else exponent**2
+    while (excess := _rejection_exponent(problem, t, precision) / _EXPONENT) > 1.001:
+        precision *= excess if math.isfinite(bend(problem)) else excess**2
     distance = unseen(problem, t, noise, multiplier)
     return ProximalSampler.within(distance, strong, bounded_domain(problem).radius(), 1 / (precision - strong))
 
