@@ -24,6 +24,7 @@ from dpfit.data.sampling import Records, Units, Users
 from dpfit.data.table import Table
 from dpfit.kernels import passes
 from dpfit.kernels.bounds import Guards
+from dpfit.kernels.rounding import pairwise
 from dpfit.kernels.rows import is_compressed
 from dpfit.losses.base import Loss
 from dpfit.noise.lattice import LIMIT, Grid
@@ -104,11 +105,11 @@ class Data(ABC):
     ) -> tuple[Floats, Floats]:  # fmt: skip
         """The same at several points (k, d), reading the records once."""
         points = np.asarray(thetas)
-        losses, gradients = np.zeros(points.shape[:1]), np.zeros(points.shape)
-        for piece, local in self._picked(index):
-            part = passes.gradients(piece.rows, piece.labels, points, loss, index=local, values=values, **guards)
-            losses += part[0]
-            gradients += part[1]
+        parts = (
+            passes.gradients(piece.rows, piece.labels, points, loss, index=local, values=values, **guards)
+            for piece, local in self._picked(index)
+        )
+        losses, gradients = pairwise((np.zeros(points.shape[:1]), np.zeros(points.shape)), parts)
         return losses, gradients
 
     def clipped_sum(

@@ -26,6 +26,7 @@ from scipy.linalg import blas
 from dpfit.kernels import custom, glm, softmax, vector
 from dpfit.kernels.bounds import Guards, limits
 from dpfit.kernels.fixed import inverse_step, total
+from dpfit.kernels.rounding import pairwise
 from dpfit.kernels.rows import as_labels, as_points, as_rows, blocks, pieces
 from dpfit.kernels.threads import spread
 from dpfit.losses.base import Loss
@@ -167,10 +168,9 @@ def gradients(
     rows, given = as_rows(X), np.asarray(thetas)
     loop = _loop(loss, rows.shape[1], given.shape[-1] if given.ndim else 0)
     points = _points("theta", given, loop.point)
-    losses, gradients = np.full(len(points), 0.0 if values else math.nan), np.zeros(points.shape)
-    for part in _block_sums(rows, y, points, loop, index, guards, 0.0, values):
-        losses += part[0].sum(axis=0)
-        gradients += part[1].sum(axis=0)
+    nothing = np.full(len(points), 0.0 if values else math.nan), np.zeros(points.shape)
+    sums = _block_sums(rows, y, points, loop, index, guards, 0.0, values)
+    losses, gradients = pairwise(nothing, ((part[0].sum(axis=0), part[1].sum(axis=0)) for part in sums))
     return losses, gradients.reshape(given.shape)
 
 

@@ -25,7 +25,7 @@ from dpfit.losses import (
     SmoothedHinge,
     Squared,
 )
-from dpfit.noise import Source
+from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget, account, gaussian
 from dpfit.privacy.event import BoundedRange, GaussianPrivate
 from dpfit.privacy.record import Record
@@ -322,10 +322,6 @@ def test_the_preconditioned_chain_is_chosen_where_it_saves_passes():
     assert chosen.mechanism.sampler.certificate.displacement > 0
 
 
-def test_the_promise_says_idealised():
-    assert asap_perturb.plan(logistic(), Budget(mu=1.0)).basis.arithmetic == "idealised"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_audit_reaches_the_promise_and_finds_a_temperature_that_is_too_low(relation):
@@ -346,3 +342,68 @@ def test_the_audit_reaches_the_promise_and_finds_a_temperature_that_is_too_low(r
         Colder(**{field.name: getattr(plan.mechanism, field.name) for field in fields(plan.mechanism)}), plan.basis
     )
     assert audit_plan(faulty, data, neighbour, runs=10_000, confidence=1 - 1e-6, random_state=2).verdict == "broken"
+
+
+class TestFinitePrecision:
+    """Where rounding is proven to do little, it is paid for, and the basis says so."""
+
+    @staticmethod
+    def problem(**changes):
+        ball = L2Ball(20, 1.0)
+        fixed = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20, domain=ball, ridge=0.01)
+        return replace(fixed, **changes)
+
+    @pytest.mark.parametrize("relation", ["replace", "add_remove"])
+    @pytest.mark.parametrize("spent", [{"epsilon": 1.0}, {"mu": 0.3}, {"epsilon": 1.0, "delta": 1e-6}, {"rho": 0.05}])
+    def test_the_price_is_in_the_event_and_within_the_budget(self, relation, spent):
+        budget = Budget(relation=relation, **spent)
+        plan = asap_perturb.plan(self.problem(), budget)
+        mechanism, rounding = plan.mechanism, plan.mechanism.sampler.rounding
+        assert plan.basis.arithmetic == "bounded"
+        ideal, paid = mechanism.ideal, mechanism.event.events[0]
+        if mechanism.promise == "gdp":
+            assert paid.mu == pytest.approx(ideal.mu + 2 * gaussian.from_pure(rounding.epsilon), rel=1e-12)
+        else:
+            assert paid.epsilon == pytest.approx(ideal.epsilon + 4 * rounding.epsilon, rel=1e-12)
+        assert plan.guarantee.meets(budget)
+        # The sample is at most a little warmer than without the price.
+        free = replace(mechanism, sampler=GibbsRejection())
+        assert 1 < (paid.mu / free.ideal.mu if mechanism.promise == "gdp" else paid.epsilon / ideal.epsilon) < 1.002
+        assert mechanism.sensitivity >= 2 * rounding.distance
+        counted = "there are at most 20000 records" in [a.text for a in plan.basis.assumptions]
+        assert counted == (relation == "add_remove")
+
+    def test_less_than_is_proven_is_refused(self):
+        mechanism = asap_perturb.plan(self.problem(), Budget(mu=0.3)).mechanism
+        claimed = mechanism.sampler.rounding
+        for less in (replace(claimed, epsilon=0.99 * claimed.epsilon), replace(claimed, distance=1e-12)):
+            with pytest.raises(ValueError, match="less rounding than is proven"):
+                replace(mechanism, sampler=GibbsRejection(less))
+
+    @pytest.mark.parametrize("sampler", ["proximal", "preconditioned"])
+    def test_chains_are_idealised(self, sampler):
+        assert asap_perturb.plan(self.problem(), Budget(mu=0.3), sampler=sampler).basis.arithmetic == "idealised"
+
+    def test_so_is_what_has_no_proof_or_a_dear_one(self):
+        box = Box((-1.0, -1.0), (1.0, 1.0))
+        for changes in (
+            {"domain": box, "features": 2},
+            {"loss": Absolute(), "domain": L2Ball(2, 1.0), "features": 2, "n": 100},
+            {"n": 10**9},
+        ):
+            plan = asap_perturb.plan(self.problem(**changes), Budget(mu=0.3), sampler="rejection")
+            assert plan.basis.arithmetic == "idealised"
+            assert plan.mechanism.sampler == GibbsRejection()
+
+    def test_the_release_is_on_a_public_grid(self):
+        """All outputs are whole numbers of steps: the same possible values whatever the data, but for the boundary."""
+        problem = self.problem(n=50, features=2, domain=L2Ball(2, 3.0), ridge=0.5)
+        plan = asap_perturb.plan(problem, Budget(mu=0.5))
+        mechanism = plan.mechanism
+        step = Grid.fitting(mechanism.sensitivity, 2, "l2").step
+        rows = np.random.default_rng(1).normal(size=(50, 2))
+        values = np.array(mechanism.run_many(Arrays(rows, np.ones(50)), Run(Source(1)), 50))
+        inside = np.linalg.norm(values, axis=1) < 2.999
+        assert inside.any()
+        steps = values[inside] / step
+        assert np.array_equal(steps, np.rint(steps))

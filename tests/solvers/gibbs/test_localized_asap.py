@@ -82,6 +82,8 @@ def test_the_ideal_promise_holds_wherever_the_ball_is(centre, relation):
         step = local_sample(base, 0.7, budget)
         bound = step.bound((np.array([centre]),)).mechanism
         assert bound.event == step.event
+        # No minimizer of up to twice n records is beyond twice the slope over the ridge.
+        centre = min(max(centre, -4.0), 4.0)
         assert bound.problem.domain == L2Ball(1, 0.7, (centre,))
         x, _ = cells(centre - 0.7, centre + 0.7, 2000)
         other = labels[:-1] if relation == "add_remove" else np.append(labels[:-1], -1.0)
@@ -137,9 +139,9 @@ def test_the_excess_risk_is_below_the_bound():
     theta = np.zeros(2)
     for _ in range(300):
         theta = theta - 4.0 * (data.gradient(Logistic(), theta, **problem.guards)[1] / 2000 + 0.01 * theta)
-    released = np.array([plan.run(data, random_state=seed).value[1] for seed in range(25)])
+    released = np.array([plan.run(data, random_state=seed).value[1] for seed in range(100)])
     excess = value(released) - value(theta[None])[0]
-    assert 0 < excess.mean() + 6 * excess.std() / math.sqrt(25) <= plan.risk.expected
+    assert 0 < excess.mean() + 6 * excess.std() / math.sqrt(100) <= plan.risk.expected
 
 
 def test_the_law_is_that_of_the_two_stages():
@@ -185,7 +187,7 @@ def test_any_sampler_keeps_the_bound(sampler):
     excess = value(drawn) - value(theta[None])
     # Excesses are about an exponential law with mean below d / (2 t n) here: five of them are below six bounds.
     assert 0 < excess.mean() <= 6 * plan.risk.expected
-    assert plan.basis.arithmetic == "idealised"
+    assert plan.basis.arithmetic == ("bounded" if sampler == "rejection" else "idealised")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e308])

@@ -30,9 +30,9 @@ def test_the_ridge_and_the_bound_in_closed_form(relation):
     problem = Minimize(n=100, loss=LinearLoss(), bounds=Bounds(1.0), features=8, domain=L2Ball(8, 3.0))
     plan = posterior_release.plan(problem, Budget(mu=0.5, relation=relation))
     change, mu = (2.0 if relation == "replace" else 1.0), 0.5 * math.sqrt(1 - 0.05**2)
-    assert plan.mechanism.problem.ridge == pytest.approx(math.sqrt(16) * change / (0.5 * 3.0) / 100)
-    assert plan.risk.expected == pytest.approx(math.sqrt(16) * change * 3.0 / mu / 100, rel=1e-6)
-    assert plan.guarantee.mu == pytest.approx(0.5)
+    assert plan.mechanism.problem.ridge == pytest.approx(math.sqrt(16) * change / (0.5 * 3.0) / 100, rel=1e-4)
+    assert plan.risk.expected == pytest.approx(math.sqrt(16) * change * 3.0 / mu / 100, rel=1e-4)
+    assert plan.guarantee.mu == pytest.approx(0.5, rel=1e-4)
     for factor in (0.7, 1.4):
         other = replace(problem, ridge=plan.mechanism.problem.ridge * factor)
         there = asap_perturb.plan(other, Budget(mu=0.5, relation=relation)).risk.expected + other.ridge * 9 / 2
@@ -76,7 +76,7 @@ def test_a_domain_is_not_localized(relation):
     problem = Minimize(n=1000, loss=LinearLoss(), bounds=Bounds(1.0), features=3, domain=L2Ball(3, 2.0))
     budget, change = Budget(epsilon=1.0, relation=relation), (2.0 if relation == "replace" else 1.0)
     whole = posterior_release.plan(problem, budget).risk.expected
-    assert whole == pytest.approx(2 * (1 / 0.98 + 0.1) * 3 * change * 2.0 / 1000)
+    assert whole == pytest.approx(2 * (1 / 0.98 + 0.1) * 3 * change * 2.0 / 1000, rel=1e-4)
     for ridge in np.geomspace(1e-3, 1.0, 30):
         local = localized_asap.plan(replace(problem, domain=None, ridge=float(ridge)), budget)
         assert local.risk.expected + ridge * 2.0**2 / 2 > 1.7 * whole

@@ -6,16 +6,17 @@ where lipschitz and range are of what one record changes in the sum of losses. E
 leans on the one that allows the colder density. A sampler that is within a distance of it in W-infinity, for every
 dataset, gets Gaussian or l2-Laplace noise of sensitivity twice that distance; the two are an adaptive composition.
 
-Guarantee: for every dataset, no convergence is assumed. Arithmetic: idealised (the sampler uses floating-point numbers;
-only the noise is exact). Reference: [ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5; docs/explanation/certificates.md;
-which promise is better where: docs/explanation/gibbs.md, section 9.
+Guarantee: for every dataset, no convergence is assumed. Arithmetic: bounded where exact rejection draws on a ball and
+what rounding can do is known and small, then it is part of the price; else idealised (the sampler uses floating-point
+numbers; only the noise is exact). Reference: [ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5;
+docs/explanation/certificates.md; which promise is better where: docs/explanation/gibbs.md, section 9.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.event import BoundedRange, Composed, Event, Gaussian, GaussianPrivate, L2Laplace
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection, remains
+from dpfit.samplers.finite_precision import most_records, rejection_rounding
 from dpfit.samplers.potential import Floats, bending, bounded_domain, curvatures, gibbs
 from dpfit.samplers.proximal_sampler_winf import REJECTION, PreconditionedSampler, ProximalSampler
 from dpfit.solvers.perturbation.output_perturbation import require_data
@@ -48,12 +50,16 @@ _VISIBLE = 0.01
 """Noise, relative to the least deviation of the sample."""
 _ROUNDING = 1e-9
 """What rounding may displace, relative to the radius of the domain."""
+_WORTH = 0.02
+"""The largest part of mu, or of epsilon, that is paid for a promise that floating point keeps."""
 _UP, _DOWN = 1 + 1e-12, 1 - 1e-11
 _LEAST_ACCEPTANCE, _LEAST_PROPOSALS = 1e-3, 1e-6
 """How rarely a proposal may be accepted, and be compared with the data at all, for rejection to be chosen."""
 _NEWTON_STEPS = 6
 """A Hessian counts as many passes as there are dimensions."""
-_PASSES_PER_STEP = 2 + math.e
+_EXPONENT = 1.46
+"""Of the acceptance of a chain's proposals: x with the fewest passes, (2 + e^x) / x, steps being as many as 1 / x."""
+_PASSES_PER_STEP = 2 + math.exp(_EXPONENT)
 """Two for the anchor, and as many as trials are expected."""
 
 
@@ -100,13 +106,18 @@ class PerturbedSample(Mechanism):
                 raise ValueError(
                     "the sampler's certificate is for a target that is more convex, or on a smaller domain"
                 )
+        if isinstance(self.sampler, GibbsRejection) and (claimed := self.sampler.rounding) is not None:
+            far, t = self.farthest(self.problem), self.inverse_temperature
+            proven = rejection_rounding(far, self.relation, t, claimed.distance)
+            if proven is None or proven.epsilon > claimed.epsilon:
+                raise ValueError("the sampler's certificate claims less rounding than is proven for this problem")
         _ = self.event, self.sensitivity
 
     @property
     def event(self) -> Event:
         dimension = self.problem.dimension
         added = Gaussian if self.noise == "gaussian" else lambda multiplier: L2Laplace(multiplier, dimension)
-        return Composed((self.ideal, added(self.noise_multiplier)))
+        return Composed((self.sampler.certificate.undisplaced(self.ideal), added(self.noise_multiplier)))
 
     @property
     def ideal(self) -> Event:
@@ -121,6 +132,11 @@ class PerturbedSample(Mechanism):
         single = loss.value_range(problem.bounds, problem.radius) if isinstance(loss, GLM) else math.inf
         across = lipschitz * bounded_domain(problem).diameter()
         return Change(lipschitz, min(across, single if relation == "add_remove" else 2 * single))
+
+    @classmethod
+    def farthest(cls, problem: Minimize) -> Minimize:
+        """The problem for which rounding is bounded; for kinds that move their domain, where that is farthest."""
+        return problem
 
     @property
     def sensitivity(self) -> float:
@@ -263,13 +279,13 @@ def unseen(problem: Minimize, inverse_temperature: float, noise: str, multiplier
 
 
 def chain(problem: Minimize, inverse_temperature: float, noise: str, multiplier: float) -> ProximalSampler:
-    """The proximal sampler with steps that accept one proposal in e, and a distance whose noise is hardly visible."""
+    """The proximal sampler with steps of the fewest passes in all, and a distance whose noise is hardly visible."""
     t = inverse_temperature
     strong = t * problem.n * problem.ridge
-    # The exponent falls at least like the root of the precision, so that two of its squares make it one.
+    # The exponent falls at least like the root of the precision, so that two of its squares make it what is wanted.
     precision = 2 * strong
-    while (exponent := _rejection_exponent(problem, t, precision)) > 1.001:
-        precision *= exponent if math.isfinite(bend(problem)) else exponent**2
+    while (excess := _rejection_exponent(problem, t, precision) / _EXPONENT) > 1.001:
+        precision *= excess if math.isfinite(bend(problem)) else excess**2
     distance = unseen(problem, t, noise, multiplier)
     return ProximalSampler.within(distance, strong, bounded_domain(problem).radius(), 1 / (precision - strong))
 
@@ -354,25 +370,53 @@ def planned_sample(made: type[PerturbedSample], problem: Minimize, budget: Budge
     t = _temperature(fitted.events[0], strong, change)
     multiplier = float(fitted.events[1].to_json()["noise_multiplier"])
     drawn = planned_sampler(sampler, problem, t, noise, multiplier)
-    sample = made(problem, budget.relation, t, drawn, noise, multiplier, promise, **own)
-    return Step(sample, sample_basis(problem, budget, promise))
+    sample = _proven(made(problem, budget.relation, t, drawn, noise, multiplier, promise, **own))
+    return Step(sample, sample_basis(problem, budget, promise, sample.sampler))
 
 
-def sample_basis(problem: Minimize, budget: Budget, promise: str) -> Basis:
+def _proven(sample: PerturbedSample) -> PerturbedSample:
+    """The sample, paying for what rounding can do with a little of its inverse temperature, if that is worth it."""
+    whole, radius, share = sample.ideal, bounded_domain(sample.problem).radius(), 0.0
+    while isinstance(sample.sampler, GibbsRejection) and share <= _WORTH:
+        t = sample.inverse_temperature * (1 - share) ** (2 if sample.promise == "gdp" else 1)
+        distance = min(unseen(sample.problem, t, sample.noise, sample.noise_multiplier), radius / 8)
+        bound = rejection_rounding(sample.farthest(sample.problem), sample.relation, t, distance)
+        if bound is None:
+            break
+        price = _level(bound.undisplaced(whole)) / _level(whole) - 1
+        if price <= share:
+            return replace(sample, inverse_temperature=t, sampler=GibbsRejection(bound))
+        share = 1.01 * price
+    return sample
+
+
+def _level(event: Event) -> float:
+    """The mu of a Gaussian promise, the epsilon of another."""
+    return float(event.to_json()["mu" if isinstance(event, GaussianPrivate) else "epsilon"])
+
+
+def sample_basis(problem: Minimize, budget: Budget, promise: str, sampler: Sampler) -> Basis:
     """What a certified sample rests on."""
+    assumptions, arithmetic = sample_assumptions(problem, budget), "idealised"
+    if isinstance(sampler, GibbsRejection) and sampler.rounding is not None:
+        arithmetic = "bounded"
+        if budget.relation == "add_remove":
+            # Sums of more numbers round more; counting the records instead would be a decision that depends on them.
+            most = most_records(problem, budget.relation)
+            assumptions += (Assumption(f"there are at most {most} records", "declared"),)
+    theorem = f"{PROMISES[promise]}, perturbed [ASAP, Theorem 2]"
+    return Basis(theorem, budget.relation, budget.unit, assumptions, arithmetic)
+
+
+def sample_assumptions(problem: Minimize, budget: Budget) -> tuple[Assumption, ...]:
+    """What the promise of an exact sample assumes."""
     assumptions = [
         Assumption("rows and labels are scaled and clamped into the declared bounds", "enforced"),
         Assumption("the losses are convex and their constants hold within these bounds", problem.loss.status),
     ]
     if budget.relation == "add_remove":
         assumptions.append(Assumption("the number n that scales the ridge was not read off the data", "declared"))
-    return Basis(
-        f"{PROMISES[promise]}, perturbed [ASAP, Theorem 2]",
-        budget.relation,
-        budget.unit,
-        tuple(assumptions),
-        "idealised",
-    )
+    return tuple(assumptions)
 
 
 asap_perturb = ApproximateSamplePerturbation()

