@@ -31,6 +31,9 @@ BatchSum = Callable[[Floats, Steps], Steps]
 _AT_ONCE = 2**22
 """Records of all batches of a call at most: in float64 the sum of no batch is more than 2**53 steps, and is exact."""
 
+_STRETCH = 512
+"""Records that one block is worth: the memory is not asked ahead for the first rows of a block."""
+
 
 class Pace(NamedTuple):
     """How a descent moves by noisy sums.
@@ -80,7 +83,8 @@ class Epoch:
     def batch_sum(self, theta: Floats, index: Steps) -> Steps:
         """The sum over a batch, on several threads if it is large; a `BatchSum`."""
         count, width = len(index), self.width
-        each = blocks(count, width)
+        # Sums of whole numbers do not depend on the blocks.
+        each = min(blocks(count, width), max(1, count // _STRETCH))
         sums = np.zeros((each, 1, width))
         point, picks = read_only(theta.reshape(1, width)), read_only(index)
         arguments = (self._rows, self._labels, picks, count, each, point, *self._fixed, False, np.zeros((each, 1)))

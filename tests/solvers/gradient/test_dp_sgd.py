@@ -19,7 +19,7 @@ from dpfit.data.records import Arrays, Blocks
 from dpfit.geometry import L2Ball
 from dpfit.kernels.epoch import Epoch, in_place
 from dpfit.losses import Absolute, Bounds, Hinge, Huber, Logistic, Softmax, Squared
-from dpfit.noise import Gaussian, Source, add_gaussian, rounded
+from dpfit.noise import Gaussian, Grid, Source, add_gaussian, rounded
 from dpfit.noise.coins import successes
 from dpfit.privacy import Budget, NotReachable
 from dpfit.privacy import event as events
@@ -161,6 +161,28 @@ class TestReach:
                     quick(theta, index), data.clipped_sum(loss, theta, grid=grid, index=index, **guards)
                 )
         assert not in_place(np.asfortranarray(rows))
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_many_steps_in_one_call_are_single_steps_bit_for_bit(self, sparse, monkeypatch):
+        """Batches of none to all records, a ridge, momentum, a mean that begins midway, several draws of randomness."""
+        rng = np.random.default_rng(3)
+        rows, labels = rng.normal(size=(80, 5)) * (rng.random((80, 5)) < 0.6), np.sign(rng.normal(size=80))
+        data = Arrays(csr_array(rows) if sparse else rows, labels)
+        monkeypatch.setattr("dpfit.solvers.gradient.dp_sgd._DRAWN", 70)
+        for batch, ridge in itertools.product((0.5, 20, 80), (0.0, 0.1)):
+            mechanism = NoisySGD(logistic(80, 5, ridge=ridge), "replace", 1.0, 23, batch, 0.4, 0.3, 0.9, 0.4)
+            assert mechanism.iterations > 1 or batch < 1
+            at_once = mechanism.run(data, Run(Source(5)))
+            with monkeypatch.context() as one_by_one:
+                one_by_one.setattr(Epoch, "descends", lambda *_: False)
+                assert np.array_equal(mechanism.run(data, Run(Source(5))), at_once)
+
+    def test_large_batches_are_left_to_several_threads(self):
+        epoch = Epoch(np.eye(50), np.zeros(50), Squared(), grid=Grid(-5), clip=1.0)
+        assert epoch.descends(256 * 100, 100)
+        assert not epoch.descends(4096 * 100, 100)
+        # In one block of more than 2**22 records a sum could be inexact.
+        assert not epoch.descends(2**22 + 1, 10**6)
 
     def test_arrays_of_any_layout_and_blocks_give_the_same_release(self):
         rng = np.random.default_rng(2)
