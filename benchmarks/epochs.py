@@ -10,9 +10,9 @@ Data are drawn once (RNG seed 0): n = 1e6 rows of 50 numbers, and 32,561 rows of
 planning and the reading of data are not timed. Ours is what ships: exact sums, exact sampling, secure noise on a grid.
 
 The peers are no dependencies. Give interpreters of environments in which they are installed, and the same script runs
-there, on the same cores, between two rounds of ours; an epoch of Opacus is scaled up from its first quarter. Without them
-the bars are the seconds that follow from what peers took on the reference machine (Opacus 1.6: 110 s and 33 s an epoch
-at n = 1e6, batch 256 and 4096; jax-privacy: 0.035 s at Adult's size), with them the ratios of this run.
+there, on the same cores, between two rounds of ours; an epoch of Opacus is scaled up from its first quarter. Without
+them the bars are the seconds that follow from what peers took on the reference machine (Opacus 1.6: 110 s and 33 s an
+epoch at n = 1e6, batch 256 and 4096; jax-privacy: 0.035 s at Adult's size), with them the ratios of this run.
 """
 
 from __future__ import annotations

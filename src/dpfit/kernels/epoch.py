@@ -111,8 +111,10 @@ class Epoch:
                [ 1.,  1.],
                [ 0.,  0.]])
         """
-        walk = walk.copy()
-        _descend(self._rows, self._labels, chosen, self.n, noise, first, walk, *self._fixed, tuple(pace))
+        walk, picks = walk.copy(), np.empty_like(chosen)
+        # The loop over a batch is compiled for what it may not write; it sees the point move all the same.
+        seen = read_only(picks), read_only(walk[:1])
+        _descend(self._rows, self._labels, *seen, chosen, self.n, noise, first, picks, walk, *self._fixed, tuple(pace))
         return walk
 
 
@@ -130,31 +132,32 @@ def in_place(X: Any) -> bool:
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _descend(
-    rows: Any, y: Floats, chosen: Steps, n: int, noise: Steps, first: int, walk: Floats, loss: tuple[Any, ...],
-    bounds: tuple[Any, ...], inverse: float, pace: tuple[Any, ...],
+    rows: Any, y: Floats, batches: Steps, point: Floats, chosen: Steps, n: int, noise: Steps, first: int, picks: Steps,
+    walk: Floats, loss: tuple[Any, ...], bounds: tuple[Any, ...], inverse: float, pace: tuple[Any, ...],
 ) -> None:  # fmt: skip
-    """Take a step for each row of noise: sum the batch, add the noise, move."""
+    """Take a step for each row of noise: sum the batch, add the noise, move.
+
+    What is written to `picks` and ``walk[0]`` is read through `batches` and `point`.
+    """
     unit, ridge, momentum, learning_rate, kept = pace
-    width = walk.shape[1]
-    theta, sums, no_values = walk[:1].copy(), np.zeros((1, 1, width)), np.zeros((1, 1))
-    velocity, mean = walk[1], walk[2]
-    picks, start = np.empty_like(chosen), 0
+    theta, velocity, mean = walk[0], walk[1], walk[2]
+    width, start = len(theta), 0
+    sums, no_values = np.zeros((1, 1, width)), np.zeros((1, 1))
     for s in range(len(noise)):
         stop = start
         while stop < len(chosen) and chosen[stop] < (s + 1) * n:
             picks[stop] = chosen[stop] - s * n
             stop += 1
-        batch = picks[start:stop]
+        batch = batches[start:stop]
         sums[:] = 0.0
-        glm.gradients(0, 1, rows, y, batch, len(batch), 1, theta, loss, bounds, inverse, False, no_values, sums)
+        glm.gradients(0, 1, rows, y, batch, len(batch), 1, point, loss, bounds, inverse, False, no_values, sums)
         start, averaged = stop, first + s - kept + 1
         for j in range(width):
             # Whole numbers of steps are added exactly; dividing by the public batch size comes after the release.
             gradient = unit * (np.int64(sums[0, 0, j]) + noise[s, j])
             if ridge != 0.0:
-                gradient += ridge * theta[0, j]
+                gradient += ridge * theta[j]
             velocity[j] = momentum * velocity[j] + gradient
-            theta[0, j] -= learning_rate * velocity[j]
+            theta[j] -= learning_rate * velocity[j]
             if averaged > 0:
-                mean[j] += (theta[0, j] - mean[j]) / averaged
-    walk[0] = theta[0]
+                mean[j] += (theta[j] - mean[j]) / averaged
