@@ -159,7 +159,9 @@ def run(quick: bool, repeats: int, interpreters: dict[str, str]) -> dict[str, An
         row: dict[str, Any] = {"setting": name, "ours_seconds": seconds}
         peer = "jax_privacy" if setting is ADULT else "opacus"
         if peer in interpreters:
-            theirs = elsewhere(peer, interpreters[peer], setting, times)
+            # So does what a process finds when it starts: the best of three.
+            starts = 3 if setting is ADULT else 1
+            theirs = min(elsewhere(peer, interpreters[peer], setting, times) for _ in range(starts))
             # Once more after them: a machine that was busy before may be quiet now.
             seconds = min(seconds, ours(setting, times))
             row |= {"ours_seconds": seconds, f"{peer}_seconds": theirs}

@@ -31,8 +31,8 @@ BatchSum = Callable[[Floats, Steps], Steps]
 _AT_ONCE = 2**22
 """Records of all batches of a call at most: in float64 the sum of no batch is more than 2**53 steps, and is exact."""
 
-_STRETCH = 512
-"""Records that one block is worth: the memory is not asked ahead for the first rows of a block."""
+_STRETCH = 256
+"""Records that a block is worth: each begins by waiting for rows that the memory was not asked for in time."""
 
 
 class Pace(NamedTuple):
@@ -78,7 +78,8 @@ class Epoch:
         self.n, self.width = matrix.shape
         self._rows, self._labels, _, _ = next(pieces(matrix, as_labels(y, self.n), None))
         link, bounds = Link(loss.code, loss.parameter, loss.slope_bound), limits(self.width, **guards)
-        self._fixed = (tuple(link), tuple(bounds), inverse_step(grid, guards.get("clip", math.inf)))
+        inverse = inverse_step(grid, guards.get("clip", math.inf))
+        self._fixed: tuple[Any, Any, Any] = (tuple(link), tuple(bounds), inverse)
 
     def batch_sum(self, theta: Floats, index: Steps) -> Steps:
         """The sum over a batch, on several threads if it is large; a `BatchSum`."""
