@@ -85,6 +85,37 @@ def test_multiprecision_decides_as_floating_point_proposes(probability, monkeypa
     assert module.magnitudes(Laplace(), scale, module.DOWN, words, Source(0)).tolist() == proposed.tolist()
 
 
+@pytest.mark.parametrize("probability", [2e-5, 0.004, 0.5, 1 - 1e-9])
+def test_half_a_word_decides_only_what_no_further_digit_can_change(probability):
+    """Next to every boundary and anywhere: a gap that 32 digits settle is that of all numbers that begin with them."""
+    scale = GapScale(probability)
+    boundaries = np.exp(-np.arange(1, 2000) / scale.value) * 2.0**32
+    near = np.clip(np.floor(boundaries)[:, None] + np.arange(-2, 3), 0, 2**32 - 1).astype(np.uint32).reshape(-1)
+    anywhere = Source(6).words(20_000).view(np.uint32)
+    for digits, doubts in ((near, (1 / 20, 1)), (anywhere, (0, 1 / 500))):
+        gaps, doubtful = module._propose(Laplace(), scale, module.DOWN, digits, 32)
+        first = digits[~doubtful].astype(np.uint64) << np.uint64(31)
+        for rest in (0, 2**31 - 1):
+            exact = module.magnitudes(Laplace(), scale, module.DOWN, first | np.uint64(rest), Source(0))
+            assert np.array_equal(gaps[~doubtful], exact)
+        assert doubts[0] <= doubtful.mean() <= doubts[1]
+
+
+def test_digits_that_were_left_open_are_drawn_and_kept(monkeypatch):
+    """If half a word never settled anything, gaps would come from it and the next 31 bits of the source."""
+    digits, scale = Source(7).words(100).view(np.uint32), GapScale(0.01)
+    sure = module._propose
+
+    def doubt(law, scale, boundary, digits, length):
+        steps, doubtful = sure(law, scale, boundary, digits, length)
+        return steps, doubtful | (length == 32)
+
+    monkeypatch.setattr(module, "_propose", doubt)
+    gaps = module.magnitudes(Laplace(), scale, module.DOWN, digits, Source(8), length=32)
+    longer = digits.astype(np.uint64) << np.uint64(31) | Source(8).words(200) >> np.uint64(33)
+    assert np.array_equal(gaps, np.floor(-scale.value * np.log((longer + 0.5) * 2.0**-63)))
+
+
 @pytest.mark.parametrize("probability", [1e-12, 1e-3, 0.3, 0.999])
 def test_the_scale_is_as_precise_as_it_says(probability):
     context = precision(300)

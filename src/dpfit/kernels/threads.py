@@ -20,6 +20,10 @@ _SHARES = 16
 """Parts of the work for each thread: one that starts late gets fewer of them."""
 
 
+THREADED = 2**16
+"""Waking a thread costs about as much as reading so many entries."""
+
+
 def spread(loop: Callable[..., None], blocks: int, work: int, *arguments: Any) -> None:
     """Call ``loop(first, last, *arguments)`` until all blocks are done; `work` is the number of entries to read.
 
@@ -30,8 +34,7 @@ def spread(loop: Callable[..., None], blocks: int, work: int, *arguments: Any) -
     True
     """
     threads = min(int(getattr(numba.config, "NUMBA_NUM_THREADS", 1)), blocks)
-    # Waking a thread costs about as much as reading so many entries.
-    if threads == 1 or work < 2**16:
+    if threads == 1 or work < THREADED:
         loop(0, blocks, *arguments)
         return
     shares = min(blocks, _SHARES * threads)

@@ -1,10 +1,10 @@
 """Continuous laws rounded to the integers, drawn exactly.
 
-A draw is the rounding of ``scale * quantile(u)`` for a uniform number ``u`` with endless binary digits.
-Floating point sees the first 63 digits and proposes; an enclosure of everything it does not know decides
-whether the proposal stands. Near a rounding boundary it does not, and the boundary's survival probability is
-compared with ``u`` in multiprecision, drawing further digits until the two differ. So the output has the law
-of the rounded real number, as far as the error bounds in `dpfit.noise.laws` and multiprecision hold.
+A draw is the rounding of ``scale * quantile(u)`` for a uniform number ``u`` with endless binary digits. Floating point
+sees the first 63 digits, or fewer where those are enough for most draws, and proposes; an enclosure of everything it
+does not know decides whether the proposal stands. Near a rounding boundary it does not, and the boundary's survival
+probability is compared with ``u`` in multiprecision, drawing further digits until the two differ. So the output has the
+law of the rounded real number, as far as the error bounds in `dpfit.noise.laws` and multiprecision hold.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from dpfit.noise.lattice import LIMIT
@@ -29,11 +30,11 @@ NEAREST = 0.5
 DOWN = 1.0
 """Where rounding passes from ``m`` to ``m + 1``: at ``m + NEAREST`` or ``m + DOWN``."""
 
-# Tail probabilities below 2**-40 have too few of their 63 digits left for a linear error bound.
-_FEW_DIGITS = np.uint64(2**23)
+_DIGITS = 63
+"""Digits that floating point sees at most: a word without the bit that is the sign."""
 
 _MANY = 2**12
-_BLOCK = 2**15
+_BLOCK = 2**13
 
 # Multiprecision works with 64 more bits than are compared, and trusts all but the last 32.
 _GUARD = 64
@@ -304,18 +305,30 @@ def signed(law: Law, scale: Scale, boundary: float, words: Words, source: Source
     return np.where(words & np.uint64(1), -magnitude, magnitude)
 
 
-def magnitudes(law: Law, scale: Scale, boundary: float, digits: Words, source: Source) -> Steps:
-    """Round ``scale * quantile(u)`` down or to nearest, for numbers ``u`` given by their first 63 digits."""
+def magnitudes(
+    law: Law, scale: Scale, boundary: float, digits: npt.NDArray[Any], source: Source, length: int = _DIGITS
+) -> Steps:
+    """Round ``scale * quantile(u)`` down or to nearest, for numbers ``u`` given by their first digits.
+
+    With fewer than 63 of them, more are drawn for the numbers that need them.
+    """
     flat = digits.reshape(-1)
     draft = _draft(law, flat.size)
+    rounded, doubtful = np.empty(flat.size, dtype=np.int64), np.empty(flat.size, dtype=np.bool_)
     # In blocks that stay in the processor's cache.
-    blocks = [_propose(draft, scale, boundary, block) for block in np.split(flat, range(_BLOCK, flat.size, _BLOCK))]
-    rounded, doubtful = (np.concatenate(part) for part in zip(*blocks, strict=True))
-    if draft is not law:
-        unsure = np.flatnonzero(doubtful)
-        rounded[unsure], doubtful[unsure] = _propose(law, scale, boundary, flat[unsure])
-    for i in np.flatnonzero(doubtful):
-        rounded[i] = _decide(law, scale, boundary, int(rounded[i]), Digits(int(flat[i]), 63, source))
+    for start in range(0, flat.size, _BLOCK):
+        block = slice(start, start + _BLOCK)
+        rounded[block], doubtful[block] = _propose(draft, scale, boundary, flat[block], length)
+    unsure = np.flatnonzero(doubtful)
+    longer = flat[unsure].astype(np.uint64)
+    if length < _DIGITS:
+        more = source.words(unsure.size) >> np.uint64(64 - (_DIGITS - length))
+        longer = longer << np.uint64(_DIGITS - length) | more
+    if length < _DIGITS or draft is not law:
+        rounded[unsure], doubtful = _propose(law, scale, boundary, longer, _DIGITS)
+        unsure, longer = unsure[doubtful], longer[doubtful]
+    for i, known in zip(unsure, longer, strict=True):
+        rounded[i] = _decide(law, scale, boundary, int(rounded[i]), Digits(int(known), _DIGITS, source))
     return rounded.reshape(digits.shape)
 
 
@@ -326,19 +339,30 @@ def _draft(law: Law, draws: int) -> Law:
     return law
 
 
-def _propose(law: Law, scale: Scale, boundary: float, digits: Words) -> tuple[Steps, Flags]:
-    """Return the rounded magnitudes in floating point, and where their enclosure meets a boundary."""
-    tail: Floats = (digits.astype(np.float64) + 0.5) * 2.0**-63
-    magnitude = scale.value * law.quantile(tail)
-    # Unknown digits are worth 2**-64, and making `tail` a float rounds twice; each is allowed double.
-    unknown = law.steepness * (2.0**-63 / tail + 2.0**-51)
+def _propose(law: Law, scale: Scale, boundary: float, digits: npt.NDArray[Any], length: int) -> tuple[Steps, Flags]:
+    """Return the rounded magnitudes in floating point, and where their enclosure meets a boundary.
+
+    A number ``u`` whose digits are ``h`` is between ``h`` and ``h + 1`` units of ``2**-length``. The quantile moves by
+    at most ``steepness`` as ``log(u)`` moves by one, which is within ``1 / (h + 1/2)`` of the middle's if ``h >= 1``.
+    """
+    tail: Floats = digits.astype(np.float64)
+    tail += 0.5
+    tail *= 2.0**-length
+    magnitude = law.quantile(tail)
+    magnitude *= scale.value
     # A scale of unknown error makes this infinite or NaN, and no proposal certain.
     with np.errstate(invalid="ignore"):
-        half_width = (law.error + scale.error) * magnitude + scale.value * unknown
-    centred = magnitude - (boundary - NEAREST)
-    nearest = np.rint(centred)
-    certain = (NEAREST - np.abs(centred - nearest) > half_width) & (digits >= _FEW_DIGITS)
-    return np.asarray(np.minimum(nearest, 2.0 * LIMIT), dtype=np.int64), np.asarray(~certain)
+        half_width = (law.error + scale.error) * magnitude
+    # Making `tail` a float rounds twice, which is allowed double.
+    half_width += scale.value * law.steepness * 2.0**-51
+    half_width += np.divide(scale.value * law.steepness * 2.0**-length, tail, out=tail)
+    magnitude -= boundary - NEAREST
+    nearest = np.rint(magnitude)
+    magnitude -= nearest
+    within = np.subtract(NEAREST, np.abs(magnitude, out=magnitude), out=magnitude)
+    # Quantiles are trusted for tail probabilities of at least 2**-40.
+    certain = (within > half_width) & (digits >= max(2**8, 2 ** (length - 40)))
+    return np.minimum(nearest, 2.0 * LIMIT, out=nearest).astype(np.int64), ~certain
 
 
 def _decide(law: Law, scale: Scale, boundary: float, guess: int, digits: Digits) -> int:

@@ -17,9 +17,10 @@ from dpfit.audit import audit_plan
 from dpfit.core import Minimize, Run, Step
 from dpfit.data.records import Arrays, Blocks
 from dpfit.geometry import L2Ball
-from dpfit.kernels.epoch import batch_sums
+from dpfit.kernels.epoch import Epoch, in_place
 from dpfit.losses import Absolute, Bounds, Hinge, Huber, Logistic, Softmax, Squared
-from dpfit.noise import Gaussian, Source, add_gaussian, rounded
+from dpfit.noise import Gaussian, Grid, Source, add_gaussian, rounded
+from dpfit.noise.coins import successes
 from dpfit.privacy import Budget, NotReachable
 from dpfit.privacy import event as events
 from dpfit.solvers.gradient.dp_sgd import NoisySGD, _batches, dp_sgd
@@ -115,7 +116,7 @@ class TestReach:
             theta = scale * np.arange(1.0, features + 1)
             alone = []
             for record in records:
-                batch_sum = mechanism._batch_sum(Arrays([record[:-1]], [record[-1]]))
+                batch_sum = mechanism._epoch(Arrays(np.array([record[:-1]]), [record[-1]])).batch_sum
                 alone.append(batch_sum(theta, np.array([0])) * step)
             points = np.array(alone)
             # Sums are exact, so that the change of a sum is what the records that differ contribute.
@@ -129,11 +130,11 @@ class TestReach:
         rows, labels = rng.normal(size=(6, 3)), np.array([1.0, -1, 1, -1, 1, 1])
         mechanism = NoisySGD(logistic(6, 3), "add_remove", 1.0, 1, 6, 0.5, 1.0)
         theta = rng.normal(size=3)
-        whole = mechanism._batch_sum(Arrays(rows, labels))(theta, np.arange(6))
+        whole = mechanism._epoch(Arrays(rows, labels)).batch_sum(theta, np.arange(6))
         for i in range(6):
             rest = np.delete(np.arange(6), i)
-            others = mechanism._batch_sum(Arrays(rows[rest], labels[rest]))(theta, np.arange(5))
-            alone = mechanism._batch_sum(Arrays(rows[[i]], labels[[i]]))(theta, np.array([0]))
+            others = mechanism._epoch(Arrays(rows[rest], labels[rest])).batch_sum(theta, np.arange(5))
+            alone = mechanism._epoch(Arrays(rows[[i]], labels[[i]])).batch_sum(theta, np.array([0]))
             assert np.array_equal(others + alone, whole)
 
     @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -152,14 +153,36 @@ class TestReach:
                 "label_upper": 1.0,
                 "binary": loss.binary_labels,
             }
-            quick = batch_sums(rows, labels, loss, grid=grid, **guards)
+            quick = Epoch(rows, labels, loss, grid=grid, **guards).batch_sum
             for size in (0, 1, 3, 64, 300):
                 index = np.sort(rng.choice(300, size, replace=False)).astype(np.int64)
                 theta = rng.normal(size=7)
                 assert np.array_equal(
                     quick(theta, index), data.clipped_sum(loss, theta, grid=grid, index=index, **guards)
                 )
-        assert batch_sums(np.asfortranarray(rows), labels, Logistic(), grid=grid, clip=0.3) is None
+        assert not in_place(np.asfortranarray(rows))
+
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_many_steps_in_one_call_are_single_steps_bit_for_bit(self, sparse, monkeypatch):
+        """Batches of none to all records, a ridge, momentum, a mean that begins midway, several draws of randomness."""
+        rng = np.random.default_rng(3)
+        rows, labels = rng.normal(size=(80, 5)) * (rng.random((80, 5)) < 0.6), np.sign(rng.normal(size=80))
+        data = Arrays(csr_array(rows) if sparse else rows, labels)
+        monkeypatch.setattr("dpfit.solvers.gradient.dp_sgd._DRAWN", 70)
+        for batch, ridge in itertools.product((0.5, 20, 80), (0.0, 0.1)):
+            mechanism = NoisySGD(logistic(80, 5, ridge=ridge), "replace", 1.0, 23, batch, 0.4, 0.3, 0.9, 0.4)
+            assert mechanism.iterations > 1 or batch < 1
+            at_once = mechanism.run(data, Run(Source(5)))
+            with monkeypatch.context() as one_by_one:
+                one_by_one.setattr(Epoch, "descends", lambda *_: False)
+                assert np.array_equal(mechanism.run(data, Run(Source(5))), at_once)
+
+    def test_large_batches_are_left_to_several_threads(self):
+        epoch = Epoch(np.eye(50), np.zeros(50), Squared(), grid=Grid(-5), clip=1.0)
+        assert epoch.descends(256 * 100, 100)
+        assert not epoch.descends(4096 * 100, 100)
+        # In one block of more than 2**22 records a sum could be inexact.
+        assert not epoch.descends(2**22 + 1, 10**6)
 
     def test_arrays_of_any_layout_and_blocks_give_the_same_release(self):
         rng = np.random.default_rng(2)
@@ -187,7 +210,7 @@ class TestSampling:
     def test_each_record_is_in_each_batch_by_a_coin_of_its_own(self):
         """4,000 batches of 11 records: frequencies, batch sizes and pairs as for independent coins."""
         table = np.zeros((4000, 11))
-        for k, picks in enumerate(_batches(0.3, 11, 4000, Source(4))):
+        for k, picks in enumerate(_batches(successes(0.3, 11 * 4000, Source(4)), 11, 4000)):
             table[k, picks] = 1
         deviation = math.sqrt(0.21 / 4000)
         assert np.all(np.abs(table.mean(axis=0) - 0.3) < 6.2 * deviation)

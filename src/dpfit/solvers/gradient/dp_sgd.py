@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from dpfit.core import Cost, Iterative, Minimize, Plan, Risk, Run, Step
 from dpfit.data.records import Arrays, Data
-from dpfit.kernels.epoch import BatchSum, batch_sums
+from dpfit.kernels.epoch import BatchSum, Epoch, Pace, in_place
 from dpfit.losses.base import Bounds
 from dpfit.losses.glm import GLM, Huber, Logistic, Squared
-from dpfit.noise import Gaussian, Grid, Source, rounded
+from dpfit.noise import Gaussian, Grid, rounded
 from dpfit.noise.coins import LEAST, successes
 from dpfit.noise.lattice import LIMIT
 from dpfit.noise.rounded import checked_scale
@@ -68,13 +68,14 @@ _FEW = 5000
 
 
 class Walk(NamedTuple):
-    """Where the descent is, and how it sums a batch of the records."""
+    """Where the descent is, and how it sums a batch of the records or, if it can, takes many steps at once."""
 
     theta: Floats
     velocity: Floats
     mean: Floats
     records: int
     batch_sum: BatchSum
+    epoch: Epoch | None
 
 
 @dataclass(frozen=True)
@@ -186,38 +187,43 @@ class NoisySGD(Iterative):
             raise ValueError(f"the plan is for n = {self.problem.n} records, the data have {records.n}")
         start = np.zeros(self.problem.dimension)
         theta = start if self.problem.domain is None else self.problem.domain.project(start)
-        return Walk(theta, np.zeros_like(theta), np.zeros_like(theta), records.n, self._batch_sum(records))
+        epoch = self._epoch(records)
+        batch_sum = self._pass_over(records) if epoch is None else epoch.batch_sum
+        return Walk(theta, np.zeros_like(theta), np.zeros_like(theta), records.n, batch_sum, epoch)
 
     def step(self, state: Walk, index: int, data: Any, run: Run) -> Walk:
-        theta, velocity, mean, records, batch_sum = state
+        theta, velocity, mean, records, batch_sum, epoch = state
         first = index * self._drawn_at_once
         size = min(self._drawn_at_once, self.steps - first)
-        batches = _batches(self.batch / self.problem.n, records, size, run.noise)
+        chosen = successes(self.batch / self.problem.n, size * records, run.noise)
         noise = rounded(Gaussian(), self._noise_scale, (size, self.problem.dimension), run.noise)
-        for step, (picks, drawn) in enumerate(zip(batches, noise, strict=True), start=first):
+        if epoch is not None and self.problem.domain is None and epoch.descends(len(chosen), size):
+            theta, velocity, mean = epoch.descend(np.stack([theta, velocity, mean]), chosen, noise, first, self._pace)
+            return Walk(theta, velocity, mean, records, batch_sum, epoch)
+        for step, (picks, drawn) in enumerate(zip(_batches(chosen, records, size), noise, strict=True), start=first):
             theta, velocity, mean = self._move(theta, velocity, mean, batch_sum(theta, picks) + drawn, step)
-        return Walk(theta, velocity, mean, records, batch_sum)
+        return Walk(theta, velocity, mean, records, batch_sum, epoch)
 
     def _move(
         self, theta: Floats, velocity: Floats, mean: Floats, noisy: Steps, step: int
     ) -> tuple[Floats, Floats, Floats]:
-        """One move by a noisy sum, or by as many as there are points."""
+        """One move by a noisy sum, or by as many as there are points: what `Epoch.descend` does, to the last bit."""
         # Whole numbers of steps were added exactly; dividing by the public batch size comes after the release.
-        gradient = self.grid.step / self.batch * noisy
+        gradient = self._pace.unit * noisy
         if self.problem.ridge:
             gradient = gradient + self.problem.ridge * theta
         velocity = self.momentum * velocity + gradient
         theta = theta - self.learning_rate * velocity
         if self.problem.domain is not None:
             theta = self.problem.domain.project(theta)
-        if (number_kept := step - (self.steps - self._kept) + 1) > 0:
+        if (number_kept := step - self._pace.kept + 1) > 0:
             mean = mean + (theta - mean) / number_kept
         return theta, velocity, mean
 
     @cached_property
-    def _kept(self) -> int:
-        """How many iterates are averaged."""
-        return max(1, round(self.averaged * self.steps))
+    def _pace(self) -> Pace:
+        kept = self.steps - max(1, round(self.averaged * self.steps))
+        return Pace(self.grid.step / self.batch, self.problem.ridge, self.momentum, self.learning_rate, kept)
 
     def finish(self, state: Walk) -> Floats:
         return state.mean
@@ -231,31 +237,29 @@ class NoisySGD(Iterative):
         theta, velocity, mean = (np.tile(part, (count, 1)) for part in start[:3])
         for step in range(self.steps):
             taken = np.zeros((count, start.records), dtype=np.bool_)
-            batches = _batches(self.batch / self.problem.n, start.records, count, run.noise)
-            for marks, picks in zip(taken, batches, strict=True):
-                marks[picks] = True
+            taken.flat[successes(self.batch / self.problem.n, taken.size, run.noise)] = True
             sums = clipped_sums(records, self.problem.loss, theta, grid=self.grid, taken=taken, **guards)
             drawn = rounded(Gaussian(), self._noise_scale, theta.shape, run.noise)
             theta, velocity, mean = self._move(theta, velocity, mean, sums + drawn, step)
             run.progress((step + 1) / self.steps)
         return list(mean)
 
-    def _batch_sum(self, records: Data) -> BatchSum:
-        """How the gradients of a batch are summed: without ceremony where that is prepared, else by a pass."""
+    def _epoch(self, records: Data) -> Epoch | None:
+        """The records prepared for many batches, where that takes no copy of them."""
+        loss = self.problem.loss
+        if not (isinstance(records, Arrays) and isinstance(loss, GLM) and in_place(records.matrix)):
+            return None
+        guards = self.problem.guards | {"clip": self.clip}
+        return Epoch(records.matrix, records.labels, loss, grid=self.grid, **guards)
+
+    def _pass_over(self, records: Data) -> BatchSum:
+        """Sums of batches by a pass over the data each."""
         loss, grid, guards = self.problem.loss, self.grid, self.problem.guards | {"clip": self.clip}
-
-        def pass_over(theta: Floats, index: Steps) -> Steps:
-            return records.clipped_sum(loss, theta, grid=grid, index=index, **guards)
-
-        quick = None
-        if isinstance(records, Arrays) and isinstance(loss, GLM):
-            quick = batch_sums(records.matrix, records.labels, loss, grid=grid, **guards)
-        return quick or pass_over
+        return lambda theta, index: records.clipped_sum(loss, theta, grid=grid, index=index, **guards)
 
 
-def _batches(rate: float, records: int, number: int, source: Source) -> list[Steps]:
-    """The records of each of a number of batches, in increasing order: one coin for every record in every batch."""
-    chosen = successes(rate, number * records, source)
+def _batches(chosen: Steps, records: int, number: int) -> list[Steps]:
+    """The records of each of a number of batches: coin ``k * records + i`` is that of record ``i`` in batch ``k``."""
     starts = np.arange(number + 1) * records
     ends = np.searchsorted(chosen, starts)
     return [chosen[ends[k] : ends[k + 1]] - starts[k] for k in range(number)]
