@@ -125,8 +125,8 @@ class Data(ABC):
     def hessian(
         self, loss: Loss, theta: npt.ArrayLike, *, index: Steps | None = None, **guards: Unpack[Guards]
     ) -> Floats:
-        """The sum of curvature times the outer product of each row with itself."""
-        total = np.zeros((self.width, self.width))
+        """The sum of the Hessians of all records, for the parameter as a vector."""
+        total = np.zeros((np.size(theta), np.size(theta)))
         for piece, local in self._picked(index):
             total += passes.hessian(piece.rows, piece.labels, theta, loss, index=local, **guards)
         return total
@@ -135,8 +135,8 @@ class Data(ABC):
         self, loss: Loss, theta: npt.ArrayLike, vector: npt.ArrayLike, *, index: Steps | None = None,
         **guards: Unpack[Guards],
     ) -> Floats:  # fmt: skip
-        """The Hessian sum applied to a vector, without making the matrix."""
-        total = np.zeros(self.width)
+        """The Hessian sum applied to a vector, without making the matrix; of the shape of the vector."""
+        total = np.zeros(np.shape(vector))
         for piece, local in self._picked(index):
             total += passes.hessian_vector(piece.rows, piece.labels, theta, vector, loss, index=local, **guards)
         return total
