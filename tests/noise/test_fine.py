@@ -18,6 +18,12 @@ def test_laws():
     assert fine_gaussian((2, 3), Source(3)).shape == (2, 3)
 
 
+@pytest.fixture(autouse=True)
+def precision():
+    with mpmath.workprec(250):
+        yield
+
+
 @pytest.mark.parametrize("uniform", [0.3, 2.0**-20, 2.0**-62])
 def test_draws_are_within_their_error_of_the_quantile(scripted, uniform):
     """The first 63 digits of the tail probability are written down, so the exact number is known to 2**-63 of it."""

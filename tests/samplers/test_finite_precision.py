@@ -10,7 +10,7 @@ import pytest
 from dpfit.core import Minimize
 from dpfit.data.records import Arrays
 from dpfit.geometry import Box, L2Ball
-from dpfit.losses import Absolute, Bounds, CustomLoss, Distance, Hinge, LinearLoss, Logistic, Squared
+from dpfit.losses import Absolute, Bounds, CustomLoss, Distance, Hinge, LinearLoss, Logistic, Pinball, Squared
 from dpfit.noise import Source, fine_gaussian
 from dpfit.noise.fine import FINENESS
 from dpfit.samplers import exact_gibbs_rejection, finite_precision
@@ -19,7 +19,11 @@ from dpfit.samplers.exact_gibbs_rejection import Envelope, GibbsRejection, Minor
 from dpfit.samplers.finite_precision import largest_value, most_records, rejection_rounding
 from dpfit.samplers.potential import Potential, gibbs
 
-mpmath.mp.dps = 50
+
+@pytest.fixture(autouse=True)
+def precision():
+    with mpmath.workdps(50):
+        yield
 
 
 def problem(loss, n, d=2, radius=1.5, ridge=0.05, centre=None, norm_bound=1.0):
@@ -198,6 +202,16 @@ def test_largest_values(loss):
             value = Arrays(np.array([[1.0, 0.0]]), np.array([label])).gradients(loss, theta, **asked.guards)[0][0]
             seen = max(seen, abs(value))
     assert largest / 2 <= seen <= largest
+
+
+def test_constants_hold_for_margins_that_rounding_made_too_large():
+    """A pinball loss whose labels begin where real margins end: a computed margin may be beyond, and steep."""
+    loss, reach = Pinball(1e-6), 1 + 2.0**-20
+    ball = L2Ball(1000, reach)
+    asked = Minimize(n=1000, loss=loss, bounds=Bounds(1.0, reach, reach + 1), features=1000, domain=ball, ridge=1e-6)
+    assert loss.lipschitz(asked.bounds, reach).value == pytest.approx(1e-6)
+    assert sizes(asked, 10.0).slope == pytest.approx(10.0 * 1000 * (1 - 1e-6))
+    assert largest_value(asked) >= reach
 
 
 def test_a_root_that_is_wrong_is_not_trusted(monkeypatch):

@@ -3,7 +3,7 @@
 Ordinary generators stop somewhere (the usual normal ones at 8 to 13 deviations), and are off by an error that nobody
 states. A pure promise is about all events, so the end of a tail is enough to break it. These numbers are the rounding
 of exact draws (`dpfit.noise.rounded`): each is within ``FINENESS``, or ``COARSENESS``, of a variable that has precisely
-the law. (Beyond 2**17 the rounding to 53 bits adds a relative 2**-53.)
+the law. (Normal numbers beyond 2**17, exponential ones beyond 2**23 are also rounded to 53 bits.)
 
 They are still floats: never to be added to data and released. That is what `dpfit.noise.additive` is for.
 """
@@ -42,8 +42,8 @@ def fine_gaussian(size: Size, source: Source) -> Floats:
 def fine_exponential(size: Size, source: Source) -> Floats:
     """Draw numbers with density exp(-x), within ``COARSENESS`` of exact ones.
 
-    The chance that such a number is at least g is exp(-g) up to a factor of exp(2 * COARSENESS), for every g up to
-    ``LARGEST``. (A uniform number of 53 bits that is compared with exp(-g) is wrong from g = 36 on.)
+    The chance that such a number is at least g is exp(-g) up to a factor of exp(2 * COARSENESS + 2**-53 * g), for every
+    g up to ``LARGEST``. (A uniform number of 53 bits that is compared with exp(-g) is wrong from g = 36 on.)
 
     Examples
     --------

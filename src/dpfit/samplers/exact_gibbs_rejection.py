@@ -241,7 +241,7 @@ def _fitting_weight(values: Floats, along: Floats, radius: float, width: float) 
     high = len(values) / radius**2 + float(np.linalg.norm(along)) / radius
     while excess(high) > 0:
         high *= 2
-    return float(brentq(excess, 0.0, high, rtol=1e-6))
+    return float(brentq(excess, 0.0, high, rtol=1e-12))
 
 
 def _box_fence(precision: Floats, linear: Floats, half: Floats) -> Floats:

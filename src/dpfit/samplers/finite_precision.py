@@ -21,6 +21,7 @@ from dpfit.kernels.rounding import gamma
 from dpfit.losses.custom import DeclaredLoss
 from dpfit.losses.glm import GLM
 from dpfit.losses.softmax import Softmax
+from dpfit.losses.vector import LinearLoss
 from dpfit.noise.fine import COARSENESS, FINENESS, LARGEST
 from dpfit.samplers.certificate import Displaced
 from dpfit.samplers.potential import bending
@@ -60,7 +61,7 @@ def rejection_rounding(
 
 def largest_value(problem: Minimize) -> float:
     """The largest absolute value of one record's loss on the domain; infinite without label bounds, if it needs any."""
-    loss, bounds, radius = problem.loss, problem.bounds, problem.radius
+    loss, bounds, radius = problem.loss, problem.bounds, _wide(problem)
     slope = loss.lipschitz(bounds, radius).value
     if isinstance(loss, GLM):
         labels = (-1.0, 1.0) if loss.binary_labels else bounds.labels
@@ -70,7 +71,13 @@ def largest_value(problem: Minimize) -> float:
     else:
         # Losses of the distance from the parameter to a row grow at most by the slope on the way from the row to zero.
         start = slope * bounds.row_norm
-    return start + slope * (radius or 0.0)
+    return start + slope * radius
+
+
+def _wide(problem: Minimize) -> float:
+    """The reach of the domain and a little more: computed margins can be larger than any real one, and constants of
+    some losses jump where the largest margin meets a bound of the labels."""
+    return 1.001 * (problem.radius or 0.0)
 
 
 @dataclass(frozen=True)
@@ -81,12 +88,14 @@ class _Sizes:
     radius: float
     reach: float
     row_norm: float
+    argument: float
+    """Length of the parameter, or of its offset from a row: what is computed with a relative error."""
     records: int
     value: float
     """Of the sum of losses, times the inverse temperature, as all that follows."""
     slope: float
     bend: float
-    """Trace of the Hessian of the sum; zero where none is used."""
+    """Trace of the Hessian of the sum; zero if the loss has none."""
     bending: float
     strength: float
 
@@ -96,11 +105,15 @@ class _Sizes:
         if ball is None:
             raise ValueError("the bounds are for a ball")
         times, rate = inverse_temperature * records, bending(problem)
-        smooth = loss.smoothness(bounds, problem.radius) if math.isfinite(rate) else None
+        wide = _wide(problem)
+        # Counted also where no Hessian is used: on a smaller domain one may be. (Its logarithm then changes by the
+        # margin's change at most, as for the logistic loss.)
+        smooth = loss.smoothness(bounds, wide)
+        margin = 0.0 if isinstance(loss, GLM | Softmax | LinearLoss) else bounds.row_norm
         return cls(
-            problem.dimension, ball.radius(), ball.reach(), bounds.row_norm, records, times * largest,
-            times * loss.lipschitz(bounds, problem.radius).value, times * smooth.value if smooth else 0.0,
-            rate if smooth else 0.0, inverse_temperature * problem.n * problem.ridge,
+            problem.dimension, ball.radius(), ball.reach(), bounds.row_norm, ball.reach() + margin, records,
+            times * largest, times * loss.lipschitz(bounds, wide).value, times * smooth.value if smooth else 0.0,
+            rate if math.isfinite(rate) else bounds.row_norm, inverse_temperature * problem.n * problem.ridge,
         )  # fmt: skip
 
     @property
@@ -113,7 +126,7 @@ class _Sizes:
     @property
     def deviations(self) -> float:
         """Length of the normal vector of a proposal that is in the ball: its quadratic form is at least as large."""
-        return 2.1 * self.radius * math.sqrt(self.precision)
+        return 2.3 * self.radius * math.sqrt(self.precision)
 
     @property
     def summing(self) -> float:
@@ -163,15 +176,16 @@ class _Sizes:
         """How far the two computed gaps, cut at zero, are together from the exact ones, which are not cut."""
         # Losses: margins (or distances) have a relative error, which the slope turns into one of the value. Once for
         # the point, once for the anchor, and twice for the tangent plane, whose slopes are those at computed margins.
-        margins = 4 * gamma(2 * self.d + 16) * self.slope * (self.reach + self.row_norm)
+        off = gamma(3 * self.d + 32)
+        margins = 4 * off * self.slope * self.argument
         # Rounding of the losses themselves, of their slopes and of their sums.
         sums = 2 * (self.summing + gamma(self.d + 32)) * (self.value + self.slope * (self.reach + 2 * self.radius))
         # The Hessian enters by at most half the square of the largest distance, its point by the gradient's change.
-        relative = self.squaring + gamma(64) + 4 * gamma(2 * self.d + 16) * self.bending * self.reach
-        hessian = 4 * self.radius**2 * self.bend * (relative + gamma(2 * self.d + 16) * self.reach / self.radius)
+        relative = self.squaring + gamma(64) + 4 * off * self.bending * self.reach
+        hessian = 4 * self.radius**2 * self.bend * (relative + off * self.reach / self.radius)
         others = gamma(4 * self.d + 64) * self.terms
         # What a gap can be below zero: proposals are off the map, and the ball is a little larger than it is.
-        bent = self.bend * self.radius**2 * (self.bending + self.row_norm**2 * self.radius)
+        bent = 2 * self.bend * self.radius**2 * (self.bending + self.row_norm**2 * self.radius)
         below = 4 * self.precision * self.radius * (self.mapped + self.outside) + (self.slope + bent) * self.outside
         # The density of the exact normal vector, the potential at the exact point, and the exponential numbers.
         moved = 2 * self.deviations * math.sqrt(self.d) * FINENESS + self.steepness * self.point + 8 * COARSENESS
