@@ -2,12 +2,13 @@
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpfit.catalogue import ENTRIES, entry
+from dpfit.catalogue import ENTRIES, SERVED, entry, served
 from dpfit.core import Interactive, Step, plan_from_json
 from dpfit.privacy import Budget
 
@@ -73,3 +74,17 @@ def test_names_are_unique_and_unknown_ones_are_said():
     assert len({e.name for e in ENTRIES}) == len(ENTRIES)
     with pytest.raises(ValueError, match="known: gaussian_mean"):
         entry("magic")
+
+
+SAMPLING = [*(f"10/C{number}" for number in range(14, 28)), "20/A3", "20/D2", "20/E9"]
+
+
+@pytest.mark.parametrize("card", SAMPLING)
+def test_cards_on_sampling_are_served(card):
+    """By an algorithm, or by an object that is there."""
+    (name, *_) = served(card)
+    if card in SERVED:
+        room, _, thing = name.rpartition(".")
+        assert callable(getattr(import_module(room), thing))
+    else:
+        assert card in entry(name).cards

@@ -338,6 +338,35 @@ ENTRIES: tuple[Entry, ...] = (
 )
 
 
+SERVED: dict[str, str] = {
+    "10/C14": "dpfit.theory.subgamma.log_moment_bound",
+    "10/C15": "dpfit.samplers.potential.Potential",
+    "10/C16": "dpfit.samplers.ula_sampler.LangevinSampler",
+    "10/C17": "dpfit.samplers.discretization.movement_mu",
+    "10/C18": "dpfit.samplers.discretization.langevin_movement",
+    "10/C19": "dpfit.samplers.discretization.langevin_discretization",
+    "10/C20": "dpfit.samplers.discretization.langevin_discretization",
+    "10/C21": "dpfit.samplers.discretization.langevin_mixing",
+    "10/C22": "dpfit.samplers.discretization.langevin_certificate",
+    "10/C24": "dpfit.samplers.discretization.lipschitz_discretization",
+    "10/C25": "dpfit.samplers.underdamped_langevin_sampler.UnderdampedLangevin",
+    "10/C26": "dpfit.samplers.discretization.underdamped_discretization",
+    "20/A3": "dpfit.privacy.last_iterate.last_iterate_mu",
+    "20/D2": "dpfit.theory.hard_instances.stalled_displacement",
+}
+"""Cards that are no algorithms of their own, and the object that serves each (docs/explanation/readers-map.md)."""
+
+
+def served(card: str) -> tuple[str, ...]:
+    """What serves a card: names of algorithms, else of an object.
+
+    >>> served("20/E9"), served("20/A3")
+    (('dp_from_sampler_closeness',), ('dpfit.privacy.last_iterate.last_iterate_mu',))
+    """
+    named = tuple(row.name for row in ENTRIES if card in row.cards)
+    return named or ((SERVED[card],) if card in SERVED else ())
+
+
 def entry(name: str) -> Entry:
     """The entry of that name."""
     for candidate in ENTRIES:

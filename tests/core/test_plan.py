@@ -185,6 +185,22 @@ def test_iterations_are_driven_by_the_runner_with_progress():
     assert seen == pytest.approx([0.125, 0.25, 0.375, 0.5, 0.75, 1.0])
 
 
+def test_progress_of_stages_follows_their_planned_cost():
+    """Three passes for one step, one for the other: the first ends at three quarters."""
+
+    @dataclass(frozen=True)
+    class Priced(Countdown):
+        kind = "test_priced_countdown"
+
+        @property
+        def cost(self):
+            return Cost(passes=float(self.iterations))
+
+    seen: list[float] = []
+    Chain((Step(Priced(3), WHY), Step(Priced(1), WHY))).run(np.zeros(1), progress=seen.append)
+    assert seen == pytest.approx([0.25, 0.5, 0.75, 1.0])
+
+
 @pytest.mark.parametrize(
     "plan",
     [

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from dpfit.privacy import event as ev
-from dpfit.privacy import renyi
+from dpfit.privacy import gaussian, renyi
 from dpfit.privacy.account import curve
 from oracles import continuous, discrete
 from oracles.continuous import rule
@@ -349,6 +349,17 @@ def test_bounded_range_composition_covers_adaptive_two_point_mechanisms(epsilon)
         bound = delta(ev.Repeated(ev.BoundedRange(epsilon), 2), at)
         assert best <= bound * (1 + 1e-12)
         assert bound <= 1.35 * best + 1e-3
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.3, 1.0, 3.0, 12.0, 40.0])
+def test_bounded_range_gdp_constant(epsilon):
+    """The Gaussian curve is above that of bounded range at every level, and touches it at zero: no smaller mu does."""
+    law = curve(ev.BoundedRange(epsilon), "replace")
+    levels = np.linspace(0, 1.5 * epsilon, 4001)
+    own = law.delta(levels)
+    assert np.all(gaussian.delta(law.mu, levels) >= own * (1 - 1e-9) - 1e-15)
+    assert gaussian.delta(0.99 * law.mu, levels)[0] < own[0]
+    assert law.mu == pytest.approx(gaussian.from_pure(epsilon / 2))
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])

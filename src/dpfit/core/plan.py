@@ -184,9 +184,10 @@ class Chain(Plan):
 
     def execute(self, data: Any, run: Run) -> tuple[Any, ...]:
         released: tuple[Any, ...] = ()
-        for done, stage in enumerate(self.stages):
-            part = run.part(done / len(self.stages), 1 / len(self.stages))
-            released += (stage.bound(released).execute(data, part),)
+        done = 0.0
+        for stage, share in zip(self.stages, _shares_of_work(self.stages), strict=True):
+            released += (stage.bound(released).execute(data, run.part(done, share)),)
+            done += share
         return released
 
     @property
@@ -410,6 +411,14 @@ def _check_parts(parts: tuple[Plan, ...]) -> None:
     if not isinstance(parts, tuple) or not parts or not all(isinstance(part, Plan) for part in parts):
         raise ValueError("a plan of several parts needs a non-empty tuple of plans")
     _joined(parts, "")
+
+
+def _shares_of_work(stages: tuple[Plan, ...]) -> list[float]:
+    """Each stage's part of the planned passes, for progress; equal parts where some plan does not say."""
+    passes = [stage.cost.passes for stage in stages]
+    if not all(0 < count < math.inf for count in passes):
+        return [1 / len(stages)] * len(stages)
+    return [count / sum(passes) for count in passes]
 
 
 def _joined(parts: tuple[Plan, ...], rule: str) -> Basis:

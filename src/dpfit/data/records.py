@@ -24,6 +24,7 @@ from dpfit.data.sampling import Records, Units, Users
 from dpfit.data.table import Table
 from dpfit.kernels import passes
 from dpfit.kernels.bounds import Guards
+from dpfit.kernels.rounding import pairwise
 from dpfit.kernels.rows import is_compressed
 from dpfit.losses.base import Loss
 from dpfit.noise.lattice import LIMIT, Grid
@@ -104,11 +105,11 @@ class Data(ABC):
     ) -> tuple[Floats, Floats]:  # fmt: skip
         """The same at several points (k, d), reading the records once."""
         points = np.asarray(thetas)
-        losses, gradients = np.zeros(points.shape[:1]), np.zeros(points.shape)
-        for piece, local in self._picked(index):
-            part = passes.gradients(piece.rows, piece.labels, points, loss, index=local, values=values, **guards)
-            losses += part[0]
-            gradients += part[1]
+        parts = (
+            passes.gradients(piece.rows, piece.labels, points, loss, index=local, values=values, **guards)
+            for piece, local in self._picked(index)
+        )
+        losses, gradients = pairwise((np.zeros(points.shape[:1]), np.zeros(points.shape)), parts)
         return losses, gradients
 
     def clipped_sum(
@@ -124,8 +125,8 @@ class Data(ABC):
     def hessian(
         self, loss: Loss, theta: npt.ArrayLike, *, index: Steps | None = None, **guards: Unpack[Guards]
     ) -> Floats:
-        """The sum of curvature times the outer product of each row with itself."""
-        total = np.zeros((self.width, self.width))
+        """The sum of the Hessians of all records, for the parameter as a vector."""
+        total = np.zeros((np.size(theta), np.size(theta)))
         for piece, local in self._picked(index):
             total += passes.hessian(piece.rows, piece.labels, theta, loss, index=local, **guards)
         return total
@@ -134,8 +135,8 @@ class Data(ABC):
         self, loss: Loss, theta: npt.ArrayLike, vector: npt.ArrayLike, *, index: Steps | None = None,
         **guards: Unpack[Guards],
     ) -> Floats:  # fmt: skip
-        """The Hessian sum applied to a vector, without making the matrix."""
-        total = np.zeros(self.width)
+        """The Hessian sum applied to a vector, without making the matrix; of the shape of the vector."""
+        total = np.zeros(np.shape(vector))
         for piece, local in self._picked(index):
             total += passes.hessian_vector(piece.rows, piece.labels, theta, vector, loss, index=local, **guards)
         return total

@@ -15,6 +15,7 @@ from dpfit.kernels.rows import (
     TILE,
     add_row,
     advance,
+    fetch,
     layout,
     measured,
     picked,
@@ -65,22 +66,23 @@ def gradients(
         # One turn for each tile and point, and one more to add the rows of the last.
         turns = points * ((stop - start + TILE - 1) // TILE)
         pending = 0
+        fetch(X, y, picks, start, min(start + AHEAD, stop))
         for turn in range(turns + 1):
             k, low = turn % points, start + turn // points * TILE
             tile, old = tiles[turn % 2], tiles[1 - turn % 2]
             old_k = k - 1 if k else points - 1
             if turn == turns:
-                advance(X, old, 0, thetas, k, inners, squares, picks, 0, 0, old, pending, weights, whole, block, old_k)
+                advance(X, old, 0, thetas, k, inners, squares, old, pending, weights, whole, block, old_k)
                 break
+            # Rows to come are asked for in between, while no rows are read: both need the same places to wait in.
+            ahead, until = low + AHEAD, 0 if k else stop
+            fetch(X, y, picks, ahead, min(ahead + TILE // 4, until))
             for r in range(TILE):
                 # A tile that is not full ends with copies of its last row, which are not summed.
                 tile[r] = picked(picks, min(low + r, stop - 1))
                 labels[r] = y[tile[r]]
-            until = 0 if k else stop
-            advance(
-                X, tile, width, thetas, k, inners, squares, picks, low + AHEAD, until,
-                old, pending, weights, whole, block, old_k,
-            )  # fmt: skip
+            advance(X, tile, width, thetas, k, inners, squares, old, pending, weights, whole, block, old_k)
+            fetch(X, y, picks, ahead + TILE // 4, min(ahead + TILE // 2, until))
             size = min(TILE, stop - low)
             plain = size == TILE
             for r in range(TILE):
@@ -91,6 +93,7 @@ def gradients(
                     if not SMALL <= squares[r] < math.inf:
                         scales[r], inners[r], norms[r] = rescaled(X, tile[r], squares[r], thetas, k)
             _weigh(link, scales, inners, norms, labels, limits, unit, weights)
+            fetch(X, y, picks, ahead + TILE // 2, min(ahead + TILE, until))
             if valued:
                 for r in range(size):
                     _, margin, label = guarded(scales[r], inners[r], norms[r], labels[r], limits)

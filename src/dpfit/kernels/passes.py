@@ -26,6 +26,7 @@ from scipy.linalg import blas
 from dpfit.kernels import custom, glm, softmax, vector
 from dpfit.kernels.bounds import Guards, limits
 from dpfit.kernels.fixed import inverse_step, total
+from dpfit.kernels.rounding import pairwise
 from dpfit.kernels.rows import as_labels, as_points, as_rows, blocks, pieces
 from dpfit.kernels.threads import spread
 from dpfit.losses.base import Loss
@@ -56,6 +57,8 @@ class _Loop:
     labels: Guards = field(default_factory=Guards)
     """What is enforced on labels in place of the caller's guards."""
     compiled: bool = True
+    curvatures: Any = None
+    """The loop that sums the products of Hessians and a vector, of losses that have one."""
 
 
 @singledispatch
@@ -65,13 +68,15 @@ def _loop(loss: Loss, width: int, size: int) -> _Loop:
 
 @_loop.register
 def _(loss: GLM, width: int, size: int) -> _Loop:
-    return _Loop(glm.gradients, _link(loss), (width,))
+    link = tuple(Link(loss.code, loss.parameter, loss.slope_bound))
+    return _Loop(glm.gradients, link, (width,), curvatures=glm.curvatures)
 
 
 @_loop.register
 def _(loss: Softmax, width: int, size: int) -> _Loop:
     classes = Guards(label_lower=0.0, label_upper=loss.classes - 1.0, binary=False)
-    return _Loop(softmax.gradients, loss.classes, (width, loss.classes), classes)
+    shape = (width, loss.classes)
+    return _Loop(softmax.gradients, loss.classes, shape, classes, curvatures=softmax.curvatures)
 
 
 @_loop.register(Distance)
@@ -88,10 +93,11 @@ def _(loss: DeclaredLoss, width: int, size: int) -> _Loop:
     return _Loop(custom.gradients, loss, (size,), compiled=False)
 
 
-def _link(loss: Loss) -> tuple[Any, ...]:
-    if not isinstance(loss, GLM):
-        raise ValueError(f"there is no Hessian pass for {loss.kind!r}; generalized linear losses have one")
-    return tuple(Link(loss.code, loss.parameter, loss.slope_bound))
+def _curved(loss: Loss, width: int) -> _Loop:
+    loop = _loop(loss, width, width)
+    if loop.curvatures is None:
+        raise ValueError(f"there is no Hessian pass for {loss.kind!r}; generalized linear losses and softmax have one")
+    return loop
 
 
 def gradient(
@@ -167,10 +173,9 @@ def gradients(
     rows, given = as_rows(X), np.asarray(thetas)
     loop = _loop(loss, rows.shape[1], given.shape[-1] if given.ndim else 0)
     points = _points("theta", given, loop.point)
-    losses, gradients = np.full(len(points), 0.0 if values else math.nan), np.zeros(points.shape)
-    for part in _block_sums(rows, y, points, loop, index, guards, 0.0, values):
-        losses += part[0].sum(axis=0)
-        gradients += part[1].sum(axis=0)
+    nothing = np.full(len(points), 0.0 if values else math.nan), np.zeros(points.shape)
+    sums = _block_sums(rows, y, points, loop, index, guards, 0.0, values)
+    losses, gradients = pairwise(nothing, ((part[0].sum(axis=0), part[1].sum(axis=0)) for part in sums))
     return losses, gradients.reshape(given.shape)
 
 
@@ -235,10 +240,13 @@ def hessian(
     index: npt.ArrayLike | None = None,
     **guards: Unpack[Guards],
 ) -> Floats:
-    """Sum ``curvature * x x^T`` over guarded records of a generalized linear loss.
+    """Sum ``curvature * x x^T`` over guarded records of a generalized linear loss, or the Hessians of `Softmax`.
 
     Rows times the square root of their curvature are written to a buffer of 16 MiB, and BLAS multiplies buffers. Its
     order of summation is unknown: before a release, `dpfit.kernels.rounding.sum_error` belongs to the sensitivity.
+
+    With K classes the curvature is a matrix, ``diag p - p p^T``, and the sum has shape (d K, d K), for the parameter as
+    a vector in C order. It consists of a matrix (d, d) for each pair of classes, which BLAS sums in the same way.
 
     Examples
     --------
@@ -246,7 +254,9 @@ def hessian(
     array([[10., 12.],
            [12., 16.]])
     """
-    return _second_moments(X, y, theta, _link(loss), index, guards)[0]
+    if isinstance(loss, Softmax):
+        return _class_moments(X, y, theta, loss, index, guards)
+    return _second_moments(X, y, theta, loss, index, guards)[0]
 
 
 def gram(
@@ -260,7 +270,7 @@ def gram(
     (array([[10., 12.],
            [12., 16.]]), array([5., 4.]))
     """
-    return _second_moments(X, y, np.zeros(as_rows(X).shape[1]), _link(Squared()), index, guards)
+    return _second_moments(X, y, np.zeros(as_rows(X).shape[1]), Squared(), index, guards)
 
 
 def hessian_vector(
@@ -273,14 +283,14 @@ def hessian_vector(
     index: npt.ArrayLike | None = None,
     **guards: Unpack[Guards],
 ) -> Floats:
-    """Sum ``curvature * <x, vector> x`` over guarded records: the product of `hessian` and `vector`.
+    """Sum ``curvature * <x, vector> x`` over guarded records: the product of `hessian` and `vector`, in its shape.
 
     Examples
     --------
     >>> hessian_vector([[3.0, 4.0], [1.0, 0.0]], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0], Squared())
     array([10., 12.])
     """
-    return _curvatures(X, y, theta, vector, _link(loss), index, guards)[1]
+    return _curvatures(X, y, theta, vector, loss, index, guards)[1]
 
 
 def curvature_trace(
@@ -299,7 +309,7 @@ def curvature_trace(
     >>> curvature_trace([[3.0, 4.0], [1.0, 0.0]], [0.0, 0.0], [0.0, 0.0], Squared())
     26.0
     """
-    return _curvatures(X, y, theta, np.zeros(np.shape(theta)), _link(loss), index, guards)[0]
+    return _curvatures(X, y, theta, np.zeros(np.shape(theta)), loss, index, guards)[0]
 
 
 def margins(X: Any, theta: npt.ArrayLike, *, row_norm: float = math.inf, index: npt.ArrayLike | None = None) -> Floats:
@@ -312,7 +322,7 @@ def margins(X: Any, theta: npt.ArrayLike, *, row_norm: float = math.inf, index: 
     """
     rows = as_rows(X)
     width = rows.shape[1]
-    point, bounds = _point("theta", theta, width), tuple(limits(width, row_norm=row_norm))
+    point, bounds = _point("theta", theta, (width,)), tuple(limits(width, row_norm=row_norm))
     results = [np.empty(0)]
     for part, _, picks, count in pieces(rows, np.broadcast_to(0.0, rows.shape[0]), index):
         results.append(np.empty(count))
@@ -331,8 +341,9 @@ def _points(name: str, given: npt.NDArray[Any], point: tuple[int, ...]) -> Float
     return as_points(name, given.reshape(stack, *shape), (stack, *shape)).reshape(stack, *point)
 
 
-def _point(name: str, theta: npt.ArrayLike, width: int) -> Floats:
-    return as_points(name, np.asarray(theta)[np.newaxis], (1, width))
+def _point(name: str, theta: npt.ArrayLike, point: tuple[int, ...]) -> Floats:
+    """Return one parameter as a stack of one, as loops take it."""
+    return _turned(_points(name, np.asarray(theta)[np.newaxis], point))
 
 
 def _block_sums(
@@ -365,11 +376,12 @@ def _turned(points: Floats, axes: int = 0) -> Floats:
 
 
 def _second_moments(
-    X: Any, y: npt.ArrayLike, theta: npt.ArrayLike, link: tuple[Any, ...], index: npt.ArrayLike | None, guards: Guards
+    X: Any, y: npt.ArrayLike, theta: npt.ArrayLike, loss: Loss, index: npt.ArrayLike | None, guards: Guards
 ) -> tuple[Floats, Floats]:
     rows = as_rows(X)
     n, width = rows.shape
-    point, bounds = _point("theta", theta, width), tuple(limits(width, **guards))
+    loop = _curved(loss, width)
+    point, bounds = _point("theta", theta, loop.point), tuple(limits(width, **guards))
     matrix, cross = np.zeros((width, width), order="F"), np.zeros(width)
     if width == 0:
         return matrix, cross
@@ -378,10 +390,46 @@ def _second_moments(
     for part, labels, picks, count in pieces(rows, as_labels(y, n), index):
         for start in range(0, count, size):
             filled = buffer[: min(size, count - start)]
-            glm.write_scaled(part, labels, picks, start, point, link, bounds, filled, cross)
-            # The transpose of a C-ordered buffer is what BLAS calls a matrix; nothing is copied.
-            matrix = blas.dsyrk(1.0, filled.T, beta=1.0, c=matrix, overwrite_c=True)
-    return np.ascontiguousarray(np.triu(matrix) + np.triu(matrix, 1).T), cross
+            glm.write_scaled(part, labels, picks, start, point, loop.loss, bounds, filled, cross)
+            matrix = _plus_square(matrix, filled)
+    return _mirrored(matrix), cross
+
+
+def _class_moments(
+    X: Any, y: npt.ArrayLike, theta: npt.ArrayLike, loss: Softmax, index: npt.ArrayLike | None, guards: Guards
+) -> Floats:
+    rows = as_rows(X)
+    (n, width), classes = rows.shape, loss.classes
+    loop = _curved(loss, width)
+    enforced: Guards = {**guards, **loop.labels}
+    point, bounds = _point("theta", theta, loop.point), tuple(limits(sum(loop.point), **enforced))
+    hessian = np.zeros((width, classes, width, classes))
+    if width == 0:
+        return hessian.reshape(0, 0)
+    pairs = {(c, e): np.zeros((width, width), order="F") for c in range(classes) for e in range(c + 1)}
+    size = max(256, _BUFFER // (2 * width + classes**2))
+    kept, scaled, roots = np.empty((size, width)), np.empty((size, width)), np.empty((classes, classes, size))
+    for part, labels, picks, count in pieces(rows, as_labels(y, n), index):
+        for start in range(0, count, size):
+            filled = min(size, count - start)
+            softmax.write_guarded(part, labels, picks, start, point, bounds, kept[:filled], roots)
+            for pair, matrix in pairs.items():
+                np.multiply(kept[:filled], roots[pair][:filled, np.newaxis], out=scaled[:filled])
+                pairs[pair] = _plus_square(matrix, scaled[:filled])
+    for (c, e), matrix in pairs.items():
+        hessian[:, c, :, e] = hessian[:, e, :, c] = _mirrored(matrix) if c == e else -_mirrored(matrix)
+    return hessian.reshape(width * classes, width * classes)
+
+
+def _plus_square(matrix: Floats, rows: Floats) -> Floats:
+    """Add ``rows^T rows`` to the upper triangle of a matrix in Fortran order, in place."""
+    # The transpose of a C-ordered buffer is what BLAS calls a matrix; nothing is copied.
+    return np.asarray(blas.dsyrk(1.0, rows.T, beta=1.0, c=matrix, overwrite_c=True))
+
+
+def _mirrored(matrix: Floats) -> Floats:
+    """The symmetric matrix of an upper triangle."""
+    return np.ascontiguousarray(np.triu(matrix) + np.triu(matrix, 1).T)
 
 
 def _curvatures(
@@ -389,20 +437,22 @@ def _curvatures(
     y: npt.ArrayLike,
     theta: npt.ArrayLike,
     vector: npt.ArrayLike,
-    link: tuple[Any, ...],
+    loss: Loss,
     index: npt.ArrayLike | None,
     guards: Guards,
 ) -> tuple[float, Floats]:
     rows = as_rows(X)
     n, width = rows.shape
-    point, direction = _point("theta", theta, width), _point("vector", vector, width)
-    bounds = tuple(limits(width, **guards))
-    trace, product = 0.0, np.zeros(width)
+    loop = _curved(loss, width)
+    point, direction = _point("theta", theta, loop.point), _point("vector", vector, loop.point)
+    enforced: Guards = {**guards, **loop.labels}
+    bounds = tuple(limits(sum(loop.point), **enforced))
+    trace, product = 0.0, np.zeros(loop.point)
     for part, labels, picks, count in pieces(rows, as_labels(y, n), index):
-        each = blocks(count, width)
-        traces, sums = np.zeros(each), np.zeros((each, 1, width))
-        common = (part, labels, picks, count, each, point, direction, link, bounds)
-        spread(glm.curvatures, each, count * width, *common, traces, sums)
+        each = blocks(count, point.size)
+        traces, sums = np.zeros(each), np.zeros((each, *point.shape))
+        common = (part, labels, picks, count, each, point, direction, loop.loss, bounds)
+        spread(loop.curvatures, each, count * width, *common, traces, sums)
         trace += float(traces.sum())
-        product += sums.sum(axis=0)[0]
-    return trace, product
+        product += _turned(sums.sum(axis=0))[0]
+    return trace, product.reshape(np.shape(vector))

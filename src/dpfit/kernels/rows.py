@@ -28,7 +28,7 @@ LARGEST_BLOCK = 2**22
 TILE = 16
 """Rows that are looked at together."""
 
-AHEAD = 10
+AHEAD = 24
 """How many rows ahead of their use the memory is asked for them."""
 
 SMALL, UP, DOWN = 2.0**-900, 2.0**600, 2.0**-600
@@ -257,32 +257,49 @@ def _scaled_products(X: Any, i: int, scale: float, Theta: Floats, k: int) -> Any
     return dense if isinstance(X, types.Array) else compressed
 
 
+def fetch(X: Any, y: Floats, picks: Steps, first: int, last: int) -> None:
+    """Ask the memory for the rows that stand at ``first .. last`` of a pass, and for their labels."""
+    raise NotImplementedError
+
+
+@overload(fetch, jit_options=_INLINED)
+def _fetch(X: Any, y: Floats, picks: Steps, first: int, last: int) -> Any:
+    def dense(X: Any, y: Floats, picks: Steps, first: int, last: int) -> None:
+        for p in range(first, last):
+            prefetch(X, picked(picks, p))
+            if len(picks):
+                prefetch(y, picks[p])
+
+    def compressed(X: Any, y: Floats, picks: Steps, first: int, last: int) -> None:
+        pass
+
+    return dense if isinstance(X, types.Array) else compressed
+
+
 def advance(
-    X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, picks: Steps, ahead: int,
-    stop: int, old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
+    X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, old: Steps, old_width: int,
+    weights: Floats, whole: bool, sums: Floats, old_k: int,
 ) -> None:  # fmt: skip
     """Write the products of the rows of a tile with ``Theta[k]``, and add those of the tile before to ``sums[old_k]``.
 
     Nothing is written if the width is zero instead of the number of columns, and nothing added if the old one is. Old
-    rows must be finite. Rows that stand at ``ahead .. stop`` of the pass are fetched.
+    rows must be finite.
     """
     raise NotImplementedError
 
 
 @overload(advance, jit_options={"fastmath": {"reassoc", "nsz", "contract"}})
 def _advance(
-    X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, picks: Steps, ahead: int,
-    stop: int, old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
+    X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, old: Steps, old_width: int,
+    weights: Floats, whole: bool, sums: Floats, old_k: int,
 ) -> Any:  # fmt: skip
     # Four rows of either tile in turns: while rows that are at hand are added, the memory brings others. Each sum of
     # products comes from one and the same loop, whose order, and thus whose bits, depend on the length of rows only.
     def dense(
-        X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, picks: Steps,
-        ahead: int, stop: int, old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
+        X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, old: Steps,
+        old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
     ) -> None:  # fmt: skip
         for t in range(0, TILE, 4):
-            for at in range(ahead + t, min(ahead + t + 2, stop)):
-                prefetch(X, picked(picks, at))
             a, b, c, d = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
             inner_a = inner_b = inner_c = inner_d = 0.0
             square_a = square_b = square_c = square_d = 0.0
@@ -300,8 +317,6 @@ def _advance(
                 square_d += entry_d * entry_d
             inners[t], inners[t + 1], inners[t + 2], inners[t + 3] = inner_a, inner_b, inner_c, inner_d
             squares[t], squares[t + 1], squares[t + 2], squares[t + 3] = square_a, square_b, square_c, square_d
-            for at in range(ahead + t + 2, min(ahead + t + 4, stop)):
-                prefetch(X, picked(picks, at))
             a, b, c, d = old[t], old[t + 1], old[t + 2], old[t + 3]
             p, q, r, s = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
             if whole:
@@ -313,8 +328,8 @@ def _advance(
                     sums[old_k, j] += (p * X[a, j] + q * X[b, j]) + (r * X[c, j] + s * X[d, j])
 
     def compressed(
-        X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, picks: Steps,
-        ahead: int, stop: int, old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
+        X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, old: Steps,
+        old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
     ) -> None:  # fmt: skip
         if old_width:
             for r in range(TILE):

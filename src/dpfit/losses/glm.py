@@ -113,6 +113,32 @@ class GLM(Loss):
         spread = math.sqrt((1 - cosine) * (1 + cosine))
         return Constant(2 * bounds.row_norm * self.steepest(bounds, reach * cosine) * spread, exact=True)
 
+    def value_range(self, bounds: Bounds, radius: float | None = None) -> float:
+        """How far apart the loss of one record can be at two parameters, whatever the record.
+
+        A convex function on an interval is largest at an end. As the label moves, so does the window through which a
+        function of margin minus label is seen; the range is quasi-convex in it, so largest at a bound of the labels.
+
+        >>> labels = Bounds(1.0, -1.0, 1.0)
+        >>> [round(loss.value_range(labels, 3.0), 9) for loss in (Logistic(), Absolute())]
+        [3.0, 4.0]
+        """
+        reach = margin_reach(bounds, radius)
+        labels = (1.0,) if self.binary_labels else (bounds.label_lower, bounds.label_upper)
+        if math.isinf(reach) or not self.convex:
+            return math.inf
+        return max(math.inf if label is None else self._range_at(float(label), reach) for label in labels)
+
+    def _range_at(self, label: float, reach: float) -> float:
+        """Largest minus least value over margins up to ``reach``, rounded up."""
+        low, high = -reach, reach
+        largest = float(np.max(self.value([low, high], label)))
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if float(self.slope(middle, label)) < 0 else (low, middle)
+        least = float(np.min(self.value([low, high], label)))
+        return (largest - least) * (1 + 1e-12) + 1e-15 * abs(largest)
+
     @abstractmethod
     def curvature(self, bounds: Bounds, radius: float | None = None) -> tuple[Constant, Constant | None]:
         """Smallest and largest second derivative in the margin; the latter is ``None`` if the slope jumps."""

@@ -2,6 +2,7 @@
 
 from dpfit.noise.additive import add_gaussian, add_generalized_gaussian, add_l2_laplace, add_laplace, add_linf_laplace
 from dpfit.noise.discrete import discrete_gaussian, discrete_laplace
+from dpfit.noise.fine import fine_exponential, fine_gaussian
 from dpfit.noise.lattice import INTEGERS, Grid
 from dpfit.noise.laws import Gaussian, GeneralizedGaussian, Laplace, Law, Uniform
 from dpfit.noise.rounded import rounded, rounded_l2_laplace, rounded_linf_laplace
@@ -23,6 +24,8 @@ __all__ = [
     "add_linf_laplace",
     "discrete_gaussian",
     "discrete_laplace",
+    "fine_exponential",
+    "fine_gaussian",
     "rounded",
     "rounded_l2_laplace",
     "rounded_linf_laplace",

@@ -160,12 +160,13 @@ class BoundedRange(Curve):
     """Log density ratio in an interval of length epsilon (Dong, Durfee, Rogers 2020).
 
     The worst pair has losses t and t - epsilon for some t in [0, epsilon]; the supremum over t is attained midway
-    between the queried level and epsilon.
+    between the queried level and epsilon. All pairs together are as hard to tell apart as a logistic law from itself
+    shifted by epsilon, which is as GDP as a pure promise of half the epsilon.
     """
 
     def __init__(self, epsilon: float) -> None:
         self.pure = epsilon
-        self.mu = gaussian.from_pure(epsilon)
+        self.mu = gaussian.from_pure(epsilon / 2)
         self.rho = up(Fraction(epsilon) ** 2 / 8) if epsilon < 1e100 else math.inf
 
     def renyi(self, orders: Array) -> Array:

@@ -28,6 +28,10 @@ class Certificate(Record, ABC):
     def event(self, ideal: Event) -> Event:
         """What releasing one draw does to the data if releasing one from the target does ``ideal``."""
 
+    def undisplaced(self, ideal: Event) -> Event:
+        """What releasing the draw would do if it was not displaced: for noise that covers the displacement."""
+        return ideal
+
     @property
     def displacement(self) -> float:
         """How far each draw is from one of the target, surely, under some coupling; raises if that has no bound."""
@@ -64,6 +68,38 @@ class WithinWasserstein(Certificate):
 
     def event(self, ideal: Event) -> Event:
         raise NotCertified("a W-infinity certificate promises nothing without noise: perturb the sample")
+
+    @property
+    def displacement(self) -> float:
+        return self.distance
+
+
+@dataclass(frozen=True)
+class Displaced(Certificate):
+    """Each draw is within ``distance`` of one whose density relative to the target is in exp(-epsilon) .. exp(epsilon).
+
+    What finite precision makes of an exact sampler. As for `WithinWasserstein`, there is no promise without noise.
+
+    >>> Displaced(1e-6, 1e-9).undisplaced(Pure(1.0))
+    Pure(epsilon=1.000002)
+    """
+
+    kind = "certificate_displaced"
+    epsilon: float
+    distance: float
+
+    def __post_init__(self) -> None:
+        non_negative("epsilon", self.epsilon)
+        non_negative("distance", self.distance)
+
+    def event(self, ideal: Event) -> Event:
+        raise NotCertified("a displaced draw promises nothing without noise: perturb the sample")
+
+    def undisplaced(self, ideal: Event) -> Event:
+        if isinstance(ideal, BoundedRange):
+            # On both sides the logarithm of the density moves by epsilon at most, so its range grows by four of them.
+            return BoundedRange(ideal.epsilon + 4 * self.epsilon)
+        return WithinMaxDivergence(self.epsilon).event(ideal)
 
     @property
     def displacement(self) -> float:

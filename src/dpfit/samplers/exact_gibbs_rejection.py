@@ -7,8 +7,10 @@ Proposals that do not survive the minorant are rejected without a look at the da
 probability exp(-(U(x) - minorant(x))), which leaves exactly the target. For quadratic losses nothing is rejected; for
 logistic ones about one pass in two or three is kept wherever the sample is concentrated.
 
-Certificate: exact, in real arithmetic. Nothing is capped. Reference: [ASAP] Remark 11, with the envelope that makes it
-work; docs/explanation/certificates.md, section 3.
+Certificate: exact, in real arithmetic; on balls also one that floating point keeps (`dpfit.samplers.finite_precision`):
+normal and exponential numbers are fine ones with unbounded tails, what a proposal's density is follows from the numbers
+it was made of, and every gap that is compared is at least zero up to a proven error. Nothing is capped. Reference:
+[ASAP] Remark 11, with the envelope that makes it work; docs/explanation/certificates.md, sections 3 and 8.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from scipy.optimize import brentq
 
 from dpfit.geometry import Box, L2Ball
 from dpfit.geometry.base import Domain
-from dpfit.noise import Source
+from dpfit.kernels.rounding import gamma
+from dpfit.noise import Source, fine_exponential, fine_gaussian
 from dpfit.privacy.record import Record
-from dpfit.samplers.certificate import Exact
-from dpfit.samplers.exact_rgo import tangent_rejection
+from dpfit.samplers.certificate import Displaced, Exact
+from dpfit.samplers.exact_rgo import Anchors, tangent_rejection
 from dpfit.samplers.potential import Floats, Potential
 
 _NEWTON_STEPS = 50
@@ -36,18 +39,22 @@ _BATCH = 4096
 _SWEEPS = 3
 _TANGENT = 1.0
 """The exponent of the acceptance up to which a tangent plane is good enough."""
+_ANCHOR_STEPS = 20
+FARTHEST = 2.5
+"""In radii of the domain: more than the distance of two points in it, of which one was rounded."""
 
 
 @dataclass(frozen=True)
 class GibbsRejection(Record):
-    """The sampler; it has nothing to set."""
+    """The sampler; ``rounding``, where it is known, is how far from the target finite precision takes it."""
 
     kind = "exact_gibbs_rejection"
+    rounding: Displaced | None = None
 
     @property
-    def certificate(self) -> Exact:
-        """Every draw has the target's law."""
-        return Exact()
+    def certificate(self) -> Exact | Displaced:
+        """Every draw has the target's law: in real arithmetic, or up to what rounding does."""
+        return self.rounding or Exact()
 
     def draw(
         self, target: Potential, chains: int, source: Source, progress: Callable[[float], None] | None = None
@@ -59,25 +66,32 @@ class GibbsRejection(Record):
         >>> GibbsRejection().draw(flat, 3, Source()).shape
         (3, 2)
         """
-        if target.hessian is None:
+        boxed = isinstance(target.domain, Box)
+        if target.hessian is not None:
+            point, curvature = anchor(target, target.hessian)
+            boxed &= bool(np.trace(curvature) <= 2 * _TANGENT * target.strength)
+        elif not boxed:
+            point, curvature = tangent_anchor(target), np.zeros((len(target.centre),) * 2)
+        if boxed:
+            # In a box the coordinates of an uncorrelated normal law are drawn within their intervals.
             return tangent_rejection(target, np.tile(target.centre, (chains, 1)), target.strength, source)
-        return _curved_rejection(target, target.hessian, chains, source)
+        return self._enveloped(target, point, curvature, chains, source)
 
-
-def _curved_rejection(target: Potential, hessian: Callable[[Floats], Floats], chains: int, source: Source) -> Floats:
-    point, curvature = anchor(target, hessian)
-    value, gradient = (part[0] for part in target.convex(point[None]))
-    if isinstance(target.domain, Box) and np.trace(curvature) <= 2 * _TANGENT * target.strength:
-        return tangent_rejection(target, np.tile(target.centre, (chains, 1)), target.strength, source)
-    minorant = Minorant(point, gradient, curvature, target.bending, farthest(target.domain, point))
-    pull = target.strength * (point - target.centre)
-    envelope = Envelope(target.domain, minorant, target.strength * np.eye(len(point)), pull)
-    drawn = np.empty((0, len(point)))
-    while len(drawn) < chains:
-        proposal = envelope.propose(min(_BATCH, chains - len(drawn)), source)
-        gap = target.convex(proposal)[0] - value - minorant.above(proposal)
-        drawn = np.concatenate([drawn, proposal[source.exponential(len(gap)) >= gap]])
-    return drawn
+    def _enveloped(self, target: Potential, point: Floats, curvature: Floats, chains: int, source: Source) -> Floats:
+        value, gradient = (part[0] for part in target.convex(point[None]))
+        added, pull = target.strength * np.eye(len(point)), target.strength * (point - target.centre)
+        minorant = Minorant(point, gradient, curvature, target.bending, farthest(target.domain, point))
+        envelope = Envelope(target.domain, minorant, added, pull)
+        if self.rounding is not None and not envelope.trusted:
+            # A tangent plane has no matrix whose root could be wrong.
+            minorant = Minorant(point, gradient, np.zeros_like(curvature), 0.0, minorant.reach)
+            envelope = Envelope(target.domain, minorant, added, pull)
+        drawn = np.empty((0, len(point)))
+        while len(drawn) < chains:
+            proposal = envelope.propose(min(_BATCH, chains - len(drawn)), source)
+            gap = target.convex(proposal)[0] - value - minorant.above(proposal)
+            drawn = np.concatenate([drawn, proposal[fine_exponential(len(gap), source) >= gap]])
+        return drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +138,9 @@ def remains(s: Floats) -> Floats:
     >>> remains(np.array([0.0, 1.0])).round(6).tolist()
     [1.0, 0.735759]
     """
-    small = np.minimum(s, 0.05)
-    series = 1 - small / 3 * (1 - small / 4 * (1 - small / 5 * (1 - small / 6 * (1 - small / 7))))
+    small, series = np.minimum(s, 0.05), np.ones_like(s)
+    for k in range(9, 2, -1):
+        series = 1 - small / k * series
     large = np.maximum(s, 0.05)
     return np.asarray(np.where(s < 0.05, series, 2 * (np.expm1(-large) + large) / large**2))
 
@@ -136,6 +151,10 @@ class Envelope:
     Proposals are normal, by the quadratic below the minorant, plus a fence: a quadratic that is zero on the boundary of
     the domain and negative inside, without which a normal law whose mean is outside, or that is wider than the domain,
     might never meet it. What the quadratic and the fence are too low by is rejected again, without the data.
+
+    A proposal is ``mean + factor z``, z standard normal, and its density is read off z. So the factor need not be
+    precisely a root of the covariance: what it is off by is part of the rejection, and it is made larger by more than
+    that, so that there is something to reject. Likewise any mean would do; ``slope`` is what is left of the gradient.
     """
 
     def __init__(self, domain: Domain, minorant: Minorant, added: Floats, pull: Floats) -> None:
@@ -151,22 +170,48 @@ class Envelope:
         else:
             raise ValueError(f"there is a sampler for balls and boxes, not for {domain.kind!r}")
         self.depth = float(self.weight @ half**2) / 2
-        values, self.axes = spectrum(precision + np.diag(self.weight))
-        along = self.axes.T @ linear
-        self.mean, self.deviation = along / values, values**-0.5
+        self.precision = precision + np.diag(self.weight)
+        values, axes = spectrum(self.precision)
+        self.mean = domain.project(self.middle + axes @ (axes.T @ linear / values))
+        pulled = self.weight * (self.mean - self.middle) + precision @ (self.mean - minorant.anchor)
+        self.slope = minorant.gradient + pull + pulled
+        self.tilt = FARTHEST * domain.radius() * float(np.linalg.norm(self.slope))
+        factor = axes * values**-0.5
+        self.excess = _root_error(factor, self.precision)
+        self.factor = (1 + self.excess) * factor
+
+    @property
+    def trusted(self) -> bool:
+        """Whether proposals are proven to be at least as wide as the quadratic asks for."""
+        return self.excess < 0.25
 
     def propose(self, number: int, source: Source) -> Floats:
         """At least one draw and at most ``number``, from as many trials as it takes."""
         trials = number
         while True:
-            normal = source.gaussian((trials, len(self.mean)))
-            trial = self.middle + (self.mean + self.deviation * normal) @ self.axes.T
-            trial = trial[self.domain.contains(trial, tolerance=0.0)]
-            fence = self.depth - (trial - self.middle) ** 2 @ self.weight / 2
-            kept = source.exponential(len(trial)) >= fence + self.minorant.bend(trial)
+            normal = fine_gaussian((trials, len(self.mean)), source)
+            trial = self.mean + normal @ self.factor.T
+            inside = self.domain.contains(trial, tolerance=0.0)
+            trial, normal = trial[inside], normal[inside]
+            kept = fine_exponential(len(trial), source) >= self.gap(trial, normal)
             if kept.any():
                 return np.asarray(trial[kept][:number])
             trials = min(2 * trials, _BATCH)
+
+    def gap(self, trial: Floats, normal: Floats) -> Floats:
+        """By how much the potential of the envelope exceeds that of the proposals, up to a constant; at least zero."""
+        offset = trial - self.mean
+        fence = self.depth - (trial - self.middle) ** 2 @ self.weight / 2
+        wider = (np.sum(offset @ self.precision * offset, axis=1) - np.sum(normal**2, axis=1)) / 2
+        return np.asarray(fence + self.minorant.bend(trial) + wider + (offset @ self.slope + self.tilt))
+
+
+def _root_error(factor: Floats, precision: Floats) -> float:
+    """A proven bound on the norm of factor^T precision factor - I, and not less than what rounding makes of it."""
+    d = len(factor)
+    deviation = np.linalg.norm(factor.T @ precision @ factor - np.eye(d))
+    sizes = np.linalg.norm(np.abs(factor.T) @ np.abs(precision) @ np.abs(factor)) + d
+    return float(deviation + gamma(4 * d + 16) * sizes) * (1 + 2.0**-20)
 
 
 def spectrum(matrix: Floats) -> tuple[Floats, Floats]:
@@ -243,6 +288,13 @@ def anchor(target: Potential, hessian: Callable[[Floats], Floats]) -> tuple[Floa
             return point, curvature
         point, height, slope = there, lower, steepness
     return point, hessian(point)
+
+
+def tangent_anchor(target: Potential) -> Floats:
+    """Such a point for potentials whose Hessian is not known, by projected gradient steps."""
+    anchors = Anchors(target, target.centre[None], target.strength)
+    anchors.improve(_ANCHOR_STEPS)
+    return np.asarray(anchors.point[0])
 
 
 def quadratic_minimizer(domain: Domain, point: Floats, slope: Floats, precision: Floats) -> Floats:

@@ -1,22 +1,23 @@
 """One sample of a Gibbs density, with noise as large as its sampler may be off: approximate sample perturbation.
 
 The density is proportional to exp(-t (sum of losses + (n ridge / 2) norm(theta)**2)) on a bounded domain, n being the
-declared number. Drawn exactly it is mu-GDP with mu = lipschitz * sqrt(t / (n ridge)), and epsilon-DP with
-epsilon = t * lipschitz * diameter, where lipschitz is that of what one record changes in the sum of losses. A sampler
-that is within a distance of it in W-infinity, for every dataset, gets Gaussian or l2-Laplace noise of sensitivity twice
-that distance; the two are an adaptive composition.
+declared number. Drawn exactly it is mu-GDP with mu = lipschitz * sqrt(t / (n ridge)), and of bounded range t * range,
+where lipschitz and range are of what one record changes in the sum of losses. Either holds at any temperature: the plan
+leans on the one that allows the colder density. A sampler that is within a distance of it in W-infinity, for every
+dataset, gets Gaussian or l2-Laplace noise of sensitivity twice that distance; the two are an adaptive composition.
 
-Guarantee: mu-GDP or epsilon-DP, for every dataset: no convergence is assumed. Arithmetic: idealised (the sampler uses
-floating-point numbers; only the noise is exact). Reference: [ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5;
-docs/explanation/certificates.md.
+Guarantee: for every dataset, no convergence is assumed. Arithmetic: bounded where exact rejection draws on a ball and
+what rounding can do is known and small, then it is part of the price; else idealised (the sampler uses floating-point
+numbers; only the noise is exact). Reference: [ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5;
+docs/explanation/certificates.md; which promise is better where: docs/explanation/gibbs.md, section 9.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,30 +31,59 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.event import BoundedRange, Composed, Event, Gaussian, GaussianPrivate, L2Laplace
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection, remains
+from dpfit.samplers.finite_precision import most_records, rejection_rounding
 from dpfit.samplers.potential import Floats, bending, bounded_domain, curvatures, gibbs
 from dpfit.samplers.proximal_sampler_winf import REJECTION, PreconditionedSampler, ProximalSampler
 from dpfit.solvers.perturbation.output_perturbation import require_data
 
 Sampler = GibbsRejection | ProximalSampler | PreconditionedSampler
 
-NOISE_SHARE = {"gaussian": 0.05, "l2_laplace": 0.02}
-"""The part of mu, or of epsilon, that pays for the noise. In mu it is added in squares, so it costs 0.13%."""
+PROMISES = {
+    "gdp": "sample of a strongly log-concave density [Liu24, Theorem 3.4.1]",
+    "bounded_range": "sample of a density of bounded range [ASAP, Lemma 5; Dong, Durfee, Rogers 2020]",
+}
+"""By which theorem an exact sample is private."""
+NOISE_SHARE = {("gdp", "gaussian"): 0.05, ("bounded_range", "gaussian"): 0.005, ("bounded_range", "l2_laplace"): 0.02}
+"""The mu or epsilon of the noise, over that of the exact sample with it. Squares of mu add up, so 5% of it cost 0.13%;
+beside a bounded range a normal loss costs what its tail reaches at delta, some five times its mu."""
 _VISIBLE = 0.01
 """Noise, relative to the least deviation of the sample."""
 _ROUNDING = 1e-9
 """What rounding may displace, relative to the radius of the domain."""
+_WORTH = 0.02
+"""The largest part of mu, or of epsilon, that is paid for a promise that floating point keeps."""
 _UP, _DOWN = 1 + 1e-12, 1 - 1e-11
 _LEAST_ACCEPTANCE, _LEAST_PROPOSALS = 1e-3, 1e-6
 """How rarely a proposal may be accepted, and be compared with the data at all, for rejection to be chosen."""
 _NEWTON_STEPS = 6
 """A Hessian counts as many passes as there are dimensions."""
-_PASSES_PER_STEP = 2 + math.e
+_EXPONENT = 1.46
+"""Of the acceptance of a chain's proposals: x with the fewest passes, (2 + e^x) / x, steps being as many as 1 / x."""
+_PASSES_PER_STEP = 2 + math.exp(_EXPONENT)
 """Two for the anchor, and as many as trials are expected."""
+
+
+class Change(NamedTuple):
+    """What one record changes in the sum of losses: the Lipschitz constant of the change, and its range."""
+
+    lipschitz: float
+    range: float
+
+
+def exact_sample(promise: str, inverse_temperature: float, strong_convexity: float, change: Change) -> Event:
+    """What an exact sample of exp(-t (sum of losses + a fixed strongly convex function)) does.
+
+    >>> round(exact_sample("bounded_range", 0.5, 2.0, Change(lipschitz=1.0, range=6.0)).epsilon, 9)
+    3.0
+    """
+    if promise == "gdp":
+        return GaussianPrivate(_UP * change.lipschitz * math.sqrt(inverse_temperature / strong_convexity))
+    return BoundedRange(_UP * inverse_temperature * change.range)
 
 
 @dataclass(frozen=True)
 class PerturbedSample(Mechanism):
-    """The noisy sample; all fields are public."""
+    """The noisy sample; all fields are public. ``promise`` says by which theorem an exact sample is private."""
 
     kind = "perturbed_sample"
     problem: Minimize
@@ -62,10 +92,12 @@ class PerturbedSample(Mechanism):
     sampler: Sampler
     noise: str
     noise_multiplier: float
+    promise: str = "gdp"
 
     def __post_init__(self) -> None:
         one_of("relation", self.relation, ("replace", "add_remove"))
         one_of("noise", self.noise, ("gaussian", "l2_laplace"))
+        one_of("promise", self.promise, tuple(PROMISES))
         positive("inverse_temperature", self.inverse_temperature)
         require_strongly_convex(self.problem)
         if isinstance(self.sampler, ProximalSampler):
@@ -74,21 +106,37 @@ class PerturbedSample(Mechanism):
                 raise ValueError(
                     "the sampler's certificate is for a target that is more convex, or on a smaller domain"
                 )
+        if isinstance(self.sampler, GibbsRejection) and (claimed := self.sampler.rounding) is not None:
+            far, t = self.farthest(self.problem), self.inverse_temperature
+            proven = rejection_rounding(far, self.relation, t, claimed.distance)
+            if proven is None or proven.epsilon > claimed.epsilon:
+                raise ValueError("the sampler's certificate claims less rounding than is proven for this problem")
         _ = self.event, self.sensitivity
 
     @property
     def event(self) -> Event:
         dimension = self.problem.dimension
         added = Gaussian if self.noise == "gaussian" else lambda multiplier: L2Laplace(multiplier, dimension)
-        return Composed((self.ideal, added(self.noise_multiplier)))
+        return Composed((self.sampler.certificate.undisplaced(self.ideal), added(self.noise_multiplier)))
 
     @property
     def ideal(self) -> Event:
         """What an exact sample does."""
-        t, change = self.inverse_temperature, self.problem.lipschitz(self.relation)
-        if self.noise == "gaussian":
-            return GaussianPrivate(_UP * change * math.sqrt(t / (self.problem.n * self.problem.ridge)))
-        return BoundedRange(_UP * t * change * bounded_domain(self.problem).diameter())
+        strong, change = self.problem.n * self.problem.ridge, self.change(self.problem, self.relation)
+        return exact_sample(self.promise, self.inverse_temperature, strong, change)
+
+    @classmethod
+    def change(cls, problem: Minimize, relation: str) -> Change:
+        """What one record changes on the domain; the range of a difference is at most the sum of two ranges."""
+        lipschitz, loss = problem.lipschitz(relation), problem.loss
+        single = loss.value_range(problem.bounds, problem.radius) if isinstance(loss, GLM) else math.inf
+        across = lipschitz * bounded_domain(problem).diameter()
+        return Change(lipschitz, min(across, single if relation == "add_remove" else 2 * single))
+
+    @classmethod
+    def farthest(cls, problem: Minimize) -> Minimize:
+        """The problem for which rounding is bounded; for kinds that move their domain, where that is farthest."""
+        return problem
 
     @property
     def sensitivity(self) -> float:
@@ -231,13 +279,13 @@ def unseen(problem: Minimize, inverse_temperature: float, noise: str, multiplier
 
 
 def chain(problem: Minimize, inverse_temperature: float, noise: str, multiplier: float) -> ProximalSampler:
-    """The proximal sampler with steps that accept one proposal in e, and a distance whose noise is hardly visible."""
+    """The proximal sampler with steps of the fewest passes in all, and a distance whose noise is hardly visible."""
     t = inverse_temperature
     strong = t * problem.n * problem.ridge
-    # The exponent falls at least like the root of the precision, so that two of its squares make it one.
+    # The exponent falls at least like the root of the precision, so that two of its squares make it what is wanted.
     precision = 2 * strong
-    while (exponent := _rejection_exponent(problem, t, precision)) > 1.001:
-        precision *= exponent if math.isfinite(bend(problem)) else exponent**2
+    while (excess := _rejection_exponent(problem, t, precision) / _EXPONENT) > 1.001:
+        precision *= excess if math.isfinite(bend(problem)) else excess**2
     distance = unseen(problem, t, noise, multiplier)
     return ProximalSampler.within(distance, strong, bounded_domain(problem).radius(), 1 / (precision - strong))
 
@@ -263,12 +311,7 @@ class ApproximateSamplePerturbation:
         require_records(self.name, budget)
         if not isinstance(problem, Minimize):
             raise ValueError(f"{self.name} solves a Minimize problem, not {getattr(problem, 'kind', problem)!r}")
-        require_strongly_convex(problem)
-        noise = "l2_laplace" if budget.kind == "pure" else "gaussian"
-        temperature, multiplier = calibrated(problem, budget, noise)
-        drawn = planned_sampler(sampler, problem, temperature, noise, multiplier)
-        mechanism = PerturbedSample(problem, budget.relation, temperature, drawn, noise, multiplier)
-        return Step(mechanism, sample_basis(problem, budget))
+        return planned_sample(PerturbedSample, problem, budget, sampler)
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Linear losses on a wide ball, where the sample is a normal law that one record shifts by all it may."""
@@ -281,38 +324,99 @@ class ApproximateSamplePerturbation:
         return problem, Arrays(rows, np.zeros(6)), Arrays(turned, np.zeros(6))
 
 
-def calibrated(problem: Minimize, budget: Budget, noise: str) -> tuple[float, float]:
-    """The inverse temperature and the noise multiplier that spend the budget."""
-    share, change = NOISE_SHARE[noise], problem.lipschitz(budget.relation)
-    if noise == "gaussian":
-        rest = math.sqrt(1 - share**2)
-        template = calibrate(lambda level: Composed((GaussianPrivate(rest / level), Gaussian(level / share))), budget)
-        ideal, added = template.to_json()["events"]
-        temperature = ideal["mu"] ** 2 * problem.n * problem.ridge / change**2
-    else:
-        d = problem.dimension
-        template = calibrate(
-            lambda level: Composed((BoundedRange((1 - share) / level), L2Laplace(level / share, d))), budget
-        )
-        ideal, added = template.to_json()["events"]
-        temperature = ideal["epsilon"] / (change * bounded_domain(problem).diameter())
-    return _DOWN * temperature, float(added["noise_multiplier"])
+def allowed(promise: str, budget: Budget, strong_convexity: float, change: Change) -> float:
+    """The inverse temperature of the coldest exact sample that a promise allows under a budget, without noise.
+
+    >>> round(allowed("bounded_range", Budget(epsilon=1.5), 1.0, Change(lipschitz=1.0, range=6.0)), 9)
+    0.25
+    """
+    return _temperature(calibrate(lambda level: _ideal(promise, 1 / level), budget), strong_convexity, change)
 
 
-def sample_basis(problem: Minimize, budget: Budget) -> Basis:
+def _ideal(promise: str, size: float) -> Event:
+    return GaussianPrivate(size) if promise == "gdp" else BoundedRange(size)
+
+
+def _temperature(ideal: Event, strong_convexity: float, change: Change) -> float:
+    """The inverse of `exact_sample`, rounded down."""
+    if isinstance(ideal, GaussianPrivate):
+        return _DOWN * ideal.mu**2 * strong_convexity / change.lipschitz**2
+    if isinstance(ideal, BoundedRange):
+        return _DOWN * ideal.epsilon / change.range
+    raise TypeError(f"no sample does {ideal.kind!r}")
+
+
+def promises(budget: Budget) -> tuple[str, ...]:
+    """Those that can meet a budget: a density with normal tails is not pure."""
+    return ("bounded_range",) if budget.kind == "pure" else tuple(PROMISES)
+
+
+def planned_sample(made: type[PerturbedSample], problem: Minimize, budget: Budget, sampler: str, **own: Any) -> Step:
+    """The coldest sample that the budget allows, by whichever promise allows more; ``own`` are fields of its kind."""
+    require_strongly_convex(problem)
+    strong, change = problem.n * problem.ridge, made.change(problem, budget.relation)
+    promise = max(promises(budget), key=lambda name: allowed(name, budget, strong, change))
+    noise = "l2_laplace" if budget.kind == "pure" else "gaussian"
+    share = NOISE_SHARE[promise, noise]
+    rest = math.sqrt(1 - share**2) if promise == "gdp" else 1 - share
+
+    def spent(level: float) -> Composed:
+        added = Gaussian(level / share) if noise == "gaussian" else L2Laplace(level / share, problem.dimension)
+        return Composed((_ideal(promise, rest / level), added))
+
+    fitted = calibrate(spent, budget)
+    if not isinstance(fitted, Composed):
+        raise TypeError("calibration changes noise only")
+    t = _temperature(fitted.events[0], strong, change)
+    multiplier = float(fitted.events[1].to_json()["noise_multiplier"])
+    drawn = planned_sampler(sampler, problem, t, noise, multiplier)
+    sample = _proven(made(problem, budget.relation, t, drawn, noise, multiplier, promise, **own))
+    return Step(sample, sample_basis(problem, budget, promise, sample.sampler))
+
+
+def _proven(sample: PerturbedSample) -> PerturbedSample:
+    """The sample, paying for what rounding can do with a little of its inverse temperature, if that is worth it."""
+    whole, radius, share = sample.ideal, bounded_domain(sample.problem).radius(), 0.0
+    while isinstance(sample.sampler, GibbsRejection) and share <= _WORTH:
+        t = sample.inverse_temperature * (1 - share) ** (2 if sample.promise == "gdp" else 1)
+        distance = min(unseen(sample.problem, t, sample.noise, sample.noise_multiplier), radius / 8)
+        bound = rejection_rounding(sample.farthest(sample.problem), sample.relation, t, distance)
+        if bound is None:
+            break
+        price = _level(bound.undisplaced(whole)) / _level(whole) - 1
+        if price <= share:
+            return replace(sample, inverse_temperature=t, sampler=GibbsRejection(bound))
+        share = 1.01 * price
+    return sample
+
+
+def _level(event: Event) -> float:
+    """The mu of a Gaussian promise, the epsilon of another."""
+    return float(event.to_json()["mu" if isinstance(event, GaussianPrivate) else "epsilon"])
+
+
+def sample_basis(problem: Minimize, budget: Budget, promise: str, sampler: Sampler) -> Basis:
     """What a certified sample rests on."""
-    theorem = "sample of a strongly log-concave density [Liu24, Theorem 3.4.1]"
-    if budget.kind == "pure":
-        theorem = "sample of a density of bounded range [ASAP, Lemma 5]"
+    assumptions, arithmetic = sample_assumptions(problem, budget), "idealised"
+    if isinstance(sampler, GibbsRejection) and sampler.rounding is not None:
+        arithmetic = "bounded"
+        if budget.relation == "add_remove":
+            # Sums of more numbers round more; counting the records instead would be a decision that depends on them.
+            most = most_records(problem, budget.relation)
+            assumptions += (Assumption(f"there are at most {most} records", "declared"),)
+    theorem = f"{PROMISES[promise]}, perturbed [ASAP, Theorem 2]"
+    return Basis(theorem, budget.relation, budget.unit, assumptions, arithmetic)
+
+
+def sample_assumptions(problem: Minimize, budget: Budget) -> tuple[Assumption, ...]:
+    """What the promise of an exact sample assumes."""
     assumptions = [
         Assumption("rows and labels are scaled and clamped into the declared bounds", "enforced"),
         Assumption("the losses are convex and their constants hold within these bounds", problem.loss.status),
     ]
     if budget.relation == "add_remove":
         assumptions.append(Assumption("the number n that scales the ridge was not read off the data", "declared"))
-    return Basis(
-        f"{theorem}, perturbed [ASAP, Theorem 2]", budget.relation, budget.unit, tuple(assumptions), "idealised"
-    )
+    return tuple(assumptions)
 
 
 asap_perturb = ApproximateSamplePerturbation()

@@ -28,18 +28,22 @@ from dpfit.privacy.record import Record
 from dpfit.samplers.certificate import Certificate, NotCertified, Uncertified, WithinGaussian
 from dpfit.samplers.potential import Floats, Potential, bounded_domain, gibbs
 from dpfit.samplers.proximal_sampler_winf import ProximalSampler
-from dpfit.solvers.gibbs.asap_perturb import asap_perturb, chain, require_strongly_convex, sample_basis
+from dpfit.solvers.gibbs.asap_perturb import (
+    PROMISES,
+    PerturbedSample,
+    asap_perturb,
+    chain,
+    exact_sample,
+    require_strongly_convex,
+    sample_assumptions,
+)
 from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier
 from dpfit.solvers.perturbation.output_perturbation import require_data
 
 CLOSENESS = 0.0005
 """The part of mu that each of two datasets pays for the sampler."""
-_UP, _DOWN = 1 + 1e-12, 1 - 1e-11
+_DOWN = 1 - 1e-11
 _PASSES_PER_STEP = 7.0
-_THEOREMS = {
-    False: "sample of a strongly log-concave density [Liu24, Theorem 3.4.1]",
-    True: "sample of a density of bounded range [ASAP, Lemma 5]",
-}
 
 
 class Sampler(Protocol):
@@ -70,7 +74,7 @@ class CertifiedSample(Mechanism):
 
     def __post_init__(self) -> None:
         one_of("relation", self.relation, ("replace", "add_remove"))
-        one_of("promise", self.promise, ("gdp", "bounded_range"))
+        one_of("promise", self.promise, tuple(PROMISES))
         positive("inverse_temperature", self.inverse_temperature)
         require_strongly_convex(self.problem)
         require_offered(self.sampler, self.certificate)
@@ -85,10 +89,8 @@ class CertifiedSample(Mechanism):
     @property
     def ideal(self) -> Event:
         """What an exact sample does."""
-        t, change = self.inverse_temperature, self.problem.lipschitz(self.relation)
-        if self.promise == "gdp":
-            return GaussianPrivate(_UP * change * math.sqrt(t / (self.problem.n * self.problem.ridge)))
-        return BoundedRange(_UP * t * change * bounded_domain(self.problem).diameter())
+        strong, change = self.problem.n * self.problem.ridge, PerturbedSample.change(self.problem, self.relation)
+        return exact_sample(self.promise, self.inverse_temperature, strong, change)
 
     @property
     def event(self) -> Event:
@@ -181,11 +183,11 @@ class SampleFromCloseness:
         pure = budget.kind == "pure"
         temperature = self._coldest(problem, budget, certificate, pure, allow_uncertified)
         drawn: Any = proximal(problem, temperature, certificate) if sampler is None else sampler(temperature)
+        promise = "bounded_range" if pure else "gdp"
         mechanism = CertifiedSample(
-            problem, budget.relation, temperature, drawn, certificate, "bounded_range" if pure else "gdp",
-            allow_uncertified,
-        )  # fmt: skip
-        return Step(mechanism, _basis(problem, budget, certificate, brought=sampler is not None))
+            problem, budget.relation, temperature, drawn, certificate, promise, allow_uncertified
+        )
+        return Step(mechanism, _basis(problem, budget, promise, certificate, brought=sampler is not None))
 
     def _coldest(
         self, problem: Minimize, budget: Budget, certificate: Certificate, pure: bool, allow_uncertified: bool
@@ -200,10 +202,10 @@ class SampleFromCloseness:
             ideals[done] = 1 / level
             return done
 
-        ideal, change = ideals[calibrate(event, budget)], problem.lipschitz(budget.relation)
+        ideal, change = ideals[calibrate(event, budget)], PerturbedSample.change(problem, budget.relation)
         if pure:
-            return _DOWN * ideal / (change * bounded_domain(problem).diameter())
-        return _DOWN * ideal**2 * problem.n * problem.ridge / change**2
+            return _DOWN * ideal / change.range
+        return _DOWN * ideal**2 * problem.n * problem.ridge / change.lipschitz**2
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """That of `asap_perturb`."""
@@ -222,9 +224,9 @@ def proximal(problem: Minimize, inverse_temperature: float, certificate: Certifi
     return ProximalSampler(strong, radius, step_size, before.steps + 1)
 
 
-def _basis(problem: Minimize, budget: Budget, certificate: Certificate, brought: bool) -> Basis:
+def _basis(problem: Minimize, budget: Budget, promise: str, certificate: Certificate, brought: bool) -> Basis:
     """What the promise rests on; of a sampler that was brought along nothing is known but what it says."""
-    theorem, assumptions = f"{_THEOREMS[budget.kind == 'pure']}, and", sample_basis(problem, budget).assumptions
+    theorem, assumptions = f"{PROMISES[promise]}, and", sample_assumptions(problem, budget)
     if isinstance(certificate, Uncertified):
         theorem = f"{theorem} nothing that says how near the sampler comes"
         word = Assumption("NOT CERTIFIED: the sampler draws from its target on every dataset", "declared")

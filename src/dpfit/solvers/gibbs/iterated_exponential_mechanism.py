@@ -109,7 +109,7 @@ class IteratedExponentialMechanism:
         >>> problem = Minimize(n=1_000_000, loss=Logistic(), bounds=Bounds(1.0), features=5, ridge=0.1)
         >>> plan = iterated_exponential_mechanism.plan(problem, Budget(epsilon=1.0))
         >>> len(plan.stages), round(plan.guarantee.pure, 2)
-        (6, 0.99)
+        (6, 1.0)
         """
         if isinstance(problem, Minimize) and problem.objective == "population":
             raise ValueError(f"{self.name} is for the empirical objective: {self.name}_sco is for the population's")

@@ -132,7 +132,7 @@ class IteratedExponentialMechanismForThePopulation:
         ... )
         >>> plan = iterated_exponential_mechanism_sco.plan(problem, Budget(epsilon=1.0))
         >>> len(plan.mechanism.balls.stages), round(plan.guarantee.pure, 2)
-        (4, 0.99)
+        (4, 1.0)
         """
         start, change, epsilon = public_numbers(self.name, problem, budget, radius, miss)
         if problem.objective != "population":

@@ -3,7 +3,7 @@
 The first stage releases the minimizer of a strongly convex objective with noise. The second draws a sample of the Gibbs
 density of the same objective on a ball around what was released, with a radius that the noise exceeds with probability
 ``miss`` only. In so small a ball the exponential mechanism can be cold: t = epsilon / (lipschitz * diameter), and exact
-rejection is fast. No domain is needed.
+rejection is fast. No domain is needed. `LocalizedSample` is the same, of which only the sample is released.
 
 Guarantee: epsilon-DP or mu-GDP for every dataset and for every first output, whether the ball holds the minimizer or
 not: that is a matter of accuracy only. (The printed proof needs the ball to hold it, and so shows less.)
@@ -13,25 +13,27 @@ Reference: [ASAP] Algorithm 3, Theorem 3, with certified samplers; docs/explanat
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from dpfit.core import Chain, Minimize, Risk, Step, require_records
+from dpfit.core import Chain, Cost, Mechanism, Minimize, Risk, Run, Step, require_records
 from dpfit.geometry import L2Ball
 from dpfit.privacy import Budget
 from dpfit.privacy.check import positive
-from dpfit.privacy.event import BoundedRange, Event, GaussianPrivate
-from dpfit.solvers.gibbs.asap_perturb import PerturbedSample, asap_perturb
+from dpfit.privacy.event import Event
+from dpfit.samplers.potential import Floats, bounded_domain
+from dpfit.solvers.gibbs.asap_perturb import Change, PerturbedSample, planned_sample
 from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier
 from dpfit.solvers.perturbation.output_perturbation import NoisyMinimizer, gradient_change, output_perturbation
 
 SHARE = {"pure": 0.5, "gaussian": 0.1}
 """The part of epsilon, or of mu**2, for the first stage. The risk is inversely proportional to the product of the two
 epsilons; under Gaussian DP the first stage is for speed only."""
-_UP, _DOWN = 1 + 1e-12, 1 - 1e-11
+_DOWN = 1 - 1e-11
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,11 @@ class LocalSample(PerturbedSample):
 
     kind = "local_sample"
 
-    @property
-    def ideal(self) -> Event:
-        """What an exact sample does wherever the ball is: by constants that hold at every parameter."""
-        t, change = self.inverse_temperature, gradient_change(self.problem, self.relation)
-        if self.noise == "gaussian":
-            return GaussianPrivate(_UP * change * math.sqrt(t / (self.problem.n * self.problem.ridge)))
-        return BoundedRange(_UP * t * change * self._ball.diameter())
+    @classmethod
+    def change(cls, problem: Minimize, relation: str) -> Change:
+        """What one record changes wherever the ball is: by constants that hold at every parameter."""
+        lipschitz = gradient_change(problem, relation)
+        return Change(lipschitz, lipschitz * bounded_domain(problem).diameter())
 
     @property
     def risk(self) -> Risk:
@@ -59,27 +59,60 @@ class LocalSample(PerturbedSample):
             raise ValueError("a local sample is drawn in a ball")
         return self.problem.domain
 
+    @classmethod
+    def farthest(cls, problem: Minimize) -> Minimize:
+        """The ball around a point that is farther out than any minimizer of up to twice n records."""
+        away = np.zeros(problem.dimension)
+        away[0] = 1.001 * _minimizers(problem).norm_bound
+        ball = L2Ball(problem.dimension, bounded_domain(problem).radius(), tuple(away.tolist()))
+        return replace(problem, domain=ball)
+
     def bind(self, released: tuple[Any, ...]) -> LocalSample:
-        """The ball, moved to what was released last."""
+        """The ball, moved to what was released last; noise that led away from all minimizers is taken back."""
         if not released:
             return self
-        ball = replace(self._ball, centred_at=tuple(np.asarray(released[-1], dtype=np.float64).tolist()))
+        centre = _minimizers(self.problem).project(np.asarray(released[-1], dtype=np.float64))
+        ball = replace(self._ball, centred_at=tuple(centre.tolist()))
         return replace(self, problem=replace(self.problem, domain=ball))
 
 
+def _minimizers(problem: Minimize) -> L2Ball:
+    """Where minimizers of up to twice n records are: there the ridge pulls as strongly as all losses can."""
+    slope = problem.loss.lipschitz(problem.bounds).value
+    return L2Ball(problem.dimension, 2 * slope / problem.ridge)
+
+
+@dataclass(frozen=True)
+class LocalizedSample(Mechanism):
+    """The stages as one step that keeps all but the last value inside."""
+
+    kind = "localized_sample"
+    stages: Chain
+
+    @property
+    def event(self) -> Event:
+        return self.stages.event
+
+    @property
+    def cost(self) -> Cost:
+        return self.stages.cost
+
+    @property
+    def risk(self) -> Risk | None:
+        return self.stages.risk
+
+    def run(self, data: Any, run: Run) -> Floats:
+        return np.asarray(self.stages.execute(data, run)[-1])
+
+    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Floats]:
+        """Many draws, of which the minimizer before its noise is found once."""
+        return [np.asarray(released[-1]) for released in self.stages.execute_many(data, run, count)]
+
+
 def local_sample(problem: Minimize, radius: float, budget: Budget, sampler: str = "auto") -> Step:
-    """A sample in a ball of that radius, at first around the origin; the budget is pure or Gaussian."""
+    """A sample in a ball of that radius, at first around the origin."""
     here = replace(problem, domain=L2Ball(problem.dimension, radius))
-    # Constants of a loss may be smaller near the origin than elsewhere; the budget is scaled as they are.
-    scale = _DOWN * here.lipschitz(budget.relation) / gradient_change(problem, budget.relation)
-    if budget.kind == "pure":
-        scaled = replace(budget, epsilon=scale * positive("epsilon", budget.epsilon))
-    else:
-        scaled = replace(budget, mu=scale * positive("mu", budget.mu))
-    plan = asap_perturb.plan(here, scaled, sampler=sampler)
-    return Step(
-        LocalSample(**{field.name: getattr(plan.mechanism, field.name) for field in fields(plan.mechanism)}), plan.basis
-    )
+    return planned_sample(LocalSample, here, budget, sampler)
 
 
 def require_local(name: str, problem: Any, budget: Budget) -> None:
