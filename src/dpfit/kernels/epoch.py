@@ -31,8 +31,8 @@ BatchSum = Callable[[Floats, Steps], Steps]
 _AT_ONCE = 2**22
 """Records of all batches of a call at most: in float64 the sum of no batch is more than 2**53 steps, and is exact."""
 
-_STRETCH = 256
-"""Records that a block is worth: each begins by waiting for rows that the memory was not asked for in time."""
+_STRETCH = 1024
+"""Records that a block is worth: each waits for its thread's turn, and then for rows not asked for in time."""
 
 
 class Pace(NamedTuple):

@@ -140,11 +140,11 @@ class TestReach:
     @pytest.mark.parametrize("dtype", [np.float64, np.float32])
     def test_the_quick_sum_is_the_sum_of_the_kernels_bit_for_bit(self, dtype):
         rng = np.random.default_rng(1)
-        rows = rng.normal(size=(300, 7)).astype(dtype)
+        rows = rng.normal(size=(3000, 7)).astype(dtype)
         rows[::17], rows[5, 2], rows[6], rows[7] = 1e-30, np.nan, np.inf, 0.0
-        labels = rng.normal(size=300)
+        labels = rng.normal(size=3000)
         labels[11] = np.nan
-        data, grid = Arrays(rows, labels), NoisySGD(logistic(300, 7), "replace", 1.0, 1, 30, 0.3, 1.0).grid
+        data, grid = Arrays(rows, labels), NoisySGD(logistic(3000, 7), "replace", 1.0, 1, 30, 0.3, 1.0).grid
         for loss in (Logistic(), Squared(), Logistic().enveloped(0.5)):
             guards = {
                 "row_norm": 2.0,
@@ -154,8 +154,8 @@ class TestReach:
                 "binary": loss.binary_labels,
             }
             quick = Epoch(rows, labels, loss, grid=grid, **guards).batch_sum
-            for size in (0, 1, 3, 64, 300):
-                index = np.sort(rng.choice(300, size, replace=False)).astype(np.int64)
+            for size in (0, 1, 3, 64, 3000):
+                index = np.sort(rng.choice(3000, size, replace=False)).astype(np.int64)
                 theta = rng.normal(size=7)
                 assert np.array_equal(
                     quick(theta, index), data.clipped_sum(loss, theta, grid=grid, index=index, **guards)
