@@ -87,7 +87,7 @@ def opacus(setting: Setting, repeats: int) -> float:
         module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=1.0, max_grad_norm=1.0
     )
     loss = torch.nn.BCEWithLogitsLoss()
-    # Enough steps for the pauses of its garbage collector, one for some thirty thousand records, to average out.
+    # Enough steps for its long pauses, one for some thirty thousand records, to average out.
     timed, warm = 250_000 // batch * max(1, repeats // 5), 2
     for step, (x, y) in enumerate(loader):
         if step == warm:
