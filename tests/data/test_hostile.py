@@ -40,6 +40,12 @@ def test_any_numbers_give_bounded_sums(loss):
         value, gradient = data.gradient(loss, theta, **GUARDS)
         assert math.isfinite(value), way
         assert np.isfinite(gradient).all(), way
+        if not isinstance(loss, Distance):
+            # A curvature is at most one, and so is the squared norm of a row.
+            hessian = data.hessian(loss, theta, **GUARDS)
+            assert np.linalg.norm(hessian, 2) <= len(X) * (1 + 1e-12), way
+            assert np.linalg.eigvalsh(hessian).min() >= -1e-12 * len(X), way
+            np.testing.assert_allclose(data.hessian_vector(loss, theta, theta, **GUARDS), hessian @ theta, atol=1e-10)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
@@ -50,6 +56,9 @@ def test_small_shapes(loss, shape):
         assert data.gradient(loss, theta, **GUARDS)[1].shape == theta.shape, way
         assert data.clipped_sum(loss, theta, grid=GRID, **GUARDS).shape == theta.shape
         assert data.gram(**GUARDS)[0].shape == (shape[1], shape[1])
+        if not isinstance(loss, Distance):
+            assert data.hessian(loss, theta, **GUARDS).shape == (len(theta), len(theta))
+            assert data.hessian_vector(loss, theta, theta, **GUARDS).shape == theta.shape
 
 
 def test_constant_columns_and_duplicated_records():

@@ -20,6 +20,7 @@ from dpfit.losses import (
     LinearLoss,
     Logistic,
     Pinball,
+    QuantileHuber,
     SmoothedHinge,
     Softmax,
     Squared,
@@ -204,6 +205,7 @@ def cubic():
 
 LOSSES = [
     Logistic(), Squared(), Huber(0.7), Hinge(), SmoothedHinge(0.5), Pinball(0.3), Absolute(), Logistic().enveloped(0.4),
+    QuantileHuber(0.3, 0.8),
     Squared().enveloped(0.8), Distance(), SquaredDistance(), HuberDistance(0.8), LinearLoss(), Softmax(3), cubic(),
 ]  # fmt: skip
 
@@ -268,20 +270,47 @@ def test_a_loss_of_the_caller_agrees_with_the_compiled_one():
         np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-10)
 
 
-def test_a_jax_loss_agrees_with_the_compiled_one():
+def in_jax(loss):
+    """The same loss, as one would write it in JAX."""
     jax = pytest.importorskip("jax")
-    X, y, theta = sample(5000, 6)
-    loss = JaxLoss(
-        function=lambda theta, example: jax.nn.softplus(-example[1] * (example[0] @ theta)), lipschitz_bound=1.0
-    )
+    numpy = jax.numpy
+    square = lambda gap: 0.5 * numpy.sum(gap**2)  # noqa: E731
+    functions = {
+        Logistic(): lambda theta, example: jax.nn.softplus(-example[1] * (example[0] @ theta)),
+        Squared(): lambda theta, example: square(example[0] @ theta - example[1]),
+        Hinge(): lambda theta, example: numpy.maximum(0.0, 1.0 - example[1] * (example[0] @ theta)),
+        Absolute(): lambda theta, example: numpy.abs(example[0] @ theta - example[1]),
+        Distance(): lambda theta, example: numpy.sqrt(numpy.sum((theta - example[0]) ** 2)),
+        SquaredDistance(): lambda theta, example: square(theta - example[0]),
+        Softmax(3): lambda theta, example: (
+            jax.nn.logsumexp(example[0] @ theta.reshape(-1, 3))
+            - (example[0] @ theta.reshape(-1, 3))[numpy.clip(example[1], 0, 2).astype(int)]
+        ),
+    }
+    return JaxLoss(function=functions[loss], lipschitz_bound=1.0)
+
+
+@pytest.mark.parametrize(
+    "loss", [Logistic(), Squared(), Hinge(), Absolute(), Distance(), SquaredDistance(), Softmax(3)], ids=str
+)
+def test_a_jax_loss_agrees_with_the_compiled_one(loss):
+    written = in_jax(loss)
+    X, y, _ = sample(3000, 6)
+    X[3, 1], X[8, 0] = np.nan, np.inf
+    theta = np.random.default_rng(1).normal(size=6 * loss.outputs)
+    guards = GUARDS if getattr(loss, "binary_labels", False) else {**GUARDS, "binary": False, "label_lower": 0.0}
+    if isinstance(loss, Softmax):
+        guards, y = {**guards, "label_upper": 2.0}, np.random.default_rng(2).integers(0, 3, 3000).astype(float)
+    if not isinstance(loss, Distance | SquaredDistance):  # which do not read labels
+        y[9] = np.nan
     for data in (Arrays(X, y), in_blocks(X, y, 999), Arrays(csr_array(X), y)):
-        for index in (None, np.arange(0, 5000, 7)):
-            expected = data.gradient(Logistic(), theta, index=index, **GUARDS)
-            found = data.gradient(loss, theta, index=index, **GUARDS)
+        for index in (None, np.arange(0, 3000, 7)):
+            expected = data.gradient(loss, theta, index=index, **guards)
+            found = data.gradient(written, theta, index=index, **guards)
             assert found[0] == pytest.approx(expected[0], rel=1e-10)
             np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-10)
-            steps = data.clipped_sum(loss, theta, grid=GRID, index=index, **GUARDS)
-            assert np.abs(steps - data.clipped_sum(Logistic(), theta, grid=GRID, index=index, **GUARDS)).max() <= 2
+            steps = data.clipped_sum(written, theta, grid=GRID, index=index, **guards)
+            assert np.abs(steps - data.clipped_sum(loss, theta, grid=GRID, index=index, **guards)).max() <= 2
 
 
 def test_one_record_of_a_custom_loss_is_bounded_whatever_it_returns():

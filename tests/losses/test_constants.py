@@ -257,6 +257,21 @@ def test_gradients_change_no_faster_than_the_smoothness(loss):
         assert np.all(change <= smoothness.value * np.linalg.norm(theta - moved, axis=1) * (1 + 1e-7) + 1e-12)
 
 
+@pytest.mark.parametrize("loss", [SquaredDistance(), HuberDistance(0.5), HuberDistance(9.0), LinearLoss()], ids=str)
+def test_smoothness_of_vector_losses_is_reached(loss):
+    """By two points close to a row; a linear loss has the same gradient everywhere."""
+    rng, smoothness = np.random.default_rng(0), loss.smoothness(Bounds(2.0), 1.5)
+    rows, there, here = rng.standard_normal((1, 500, 3)), *0.1 * rng.standard_normal((2, 500, 3))
+    rows = into_ball(rows[0], 2.0)
+    change, distance = (
+        np.linalg.norm(gradients(loss, rows + there, rows, None) - gradients(loss, rows + here, rows, None), axis=1),
+        np.linalg.norm(there - here, axis=1),
+    )
+    found = float(np.max(change / distance))
+    assert accepted(found, smoothness)
+    assert smoothness.value == 0.0 or not accepted(found, type(smoothness)(0.98 * smoothness.value, True))
+
+
 def test_softmax_smoothness_is_reached_by_two_equal_classes():
     for loss, logits in ((Softmax(2), [[0.0, 0.0]]), (Softmax(4), [[0.0, 0.0, -900.0, -900.0]])):
         largest = np.linalg.eigvalsh(loss.curvature_at(logits)[0]).max()

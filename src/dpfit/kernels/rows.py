@@ -104,7 +104,8 @@ def as_picks(index: npt.ArrayLike | None, rows: int) -> tuple[Steps, int]:
     if picks.ndim != 1 or (len(picks) and picks.dtype.kind not in "iu"):
         raise ValueError("index must be a vector of integers")
     picks = np.ascontiguousarray(picks, dtype=np.int64)
-    if len(picks) and not (picks.min() >= 0 and picks.max() < rows):
+    # Negative ones are the largest of all without their sign.
+    if len(picks) and not picks.view(np.uint64).max() < rows:
         raise ValueError(f"index must be in [0, {rows})")
     return read_only(picks), len(picks)
 

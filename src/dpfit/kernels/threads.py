@@ -16,8 +16,9 @@ from typing import Any
 
 import numba
 
-_SHARES = 16
-"""Parts of the work for each thread: one that starts late gets fewer of them."""
+_SHARES, _SHARE = 16, 2**19
+"""Parts of the work for each thread: one that starts late gets fewer of them. And how many entries a part should have,
+since to begin one takes a few microseconds."""
 
 
 THREADED = 2**16
@@ -37,7 +38,7 @@ def spread(loop: Callable[..., None], blocks: int, work: int, *arguments: Any) -
     if threads == 1 or work < THREADED:
         loop(0, blocks, *arguments)
         return
-    shares = min(blocks, _SHARES * threads)
+    shares = min(blocks, _SHARES * threads, max(threads, work // _SHARE))
     cuts = [share * blocks // shares for share in range(shares + 1)]
     # Whoever is free takes the next part; the threads that call and those that are called work alike.
     parts = iter(list(pairwise(cuts)))
