@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-LEAST = 4500
+LEAST = 6000
 
 
 @pytest.mark.slow
