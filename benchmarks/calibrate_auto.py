@@ -7,7 +7,7 @@
 
 Two things are measured, on random problems that are not in auto_grid.json: the bias by clipping, at a budget so large
 that nothing else is left; and the factors on predicted risks for which the solver that is picked is, in geometric mean,
-least worse than the best one in hindsight (nearest to one, of those that cannot be told from the best).
+least worse than the best one in hindsight (the middle of those that are equally good on these problems).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def random_case(rng: np.random.Generator, rng_seed: int) -> Case:
     power = {"power_law": round(rng.uniform(0.5, 2.0), 2), "one_hot": float(rng.integers(1, 6))}.get(design, 0.0)
     return Case(
         loss=str(rng.choice(["logistic", "huber", "smoothed_hinge"])),
-        n=round(log_uniform(rng, 300, 12_000)),
+        n=round(log_uniform(rng, 300, 60_000)),
         d=round(log_uniform(rng, 2, 100)),
         design=design,
         power=power,
@@ -116,21 +116,18 @@ def regrets(factors: tuple[float, ...], predicted: Logs, reached: Logs) -> Logs:
 
 
 def best_factors(predicted: Logs, reached: Logs) -> dict[str, float]:
-    """The factors nearest to one, that of the perturbed objective being one, whose mean regret may be the least.
+    """The factors with the least mean regret, that of the perturbed objective being one; the middle of equals.
 
-    The least mean regret is known up to a standard error only; what is within it of the least is not told apart.
+    That mean is known up to a standard error only: see docs/explanation/choosing.md for how flat it is.
     """
     order = list(SOLVERS)
     tries = [
         tuple({"noisy_gd": one, "output_perturbation": other}.get(name, 1.0) for name in order)
         for one, other in itertools.product(STEPS, STEPS)
     ]
-    found = {factors: regrets(factors, predicted, reached) for factors in tries}
-    least = min(found.values(), key=lambda regret: float(regret.mean()))
-    allowed = least.mean() + least.std() / math.sqrt(len(least))
-    close = [factors for factors, regret in found.items() if regret.mean() <= allowed]
-    nearest = min(close, key=lambda factors: float(np.abs(np.log(factors)).sum()))
-    return {name: round(factor, 2) for name, factor in zip(order, nearest, strict=True)}
+    means = np.array([regrets(factors, predicted, reached).mean() for factors in tries])
+    equals = np.log(tries)[means <= means.min() + 1e-9]
+    return {name: round(math.exp(middle), 2) for name, middle in zip(order, np.median(equals, axis=0), strict=True)}
 
 
 def calibrated(problems: int) -> dict[str, Any]:

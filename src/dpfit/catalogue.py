@@ -174,6 +174,15 @@ ENTRIES: tuple[Entry, ...] = (
         "full-batch gradient descent with noise, momentum and averaging; nothing to tune",
     ),
     Entry(
+        "preconditioned_gd",
+        "dpfit.solvers.gradient.preconditioned_gd",
+        "minimize",
+        ("approximate", "gdp", "zcdp"),
+        "[LD] Lemma C.1; [ASAP] Lemma 14",
+        ("20/A1",),
+        "noisy gradient descent in the geometry of a private or public second-moment matrix",
+    ),
+    Entry(
         "last_iterate_gd",
         "dpfit.solvers.gradient.last_iterate_gd",
         "minimize",

@@ -7,6 +7,7 @@ Only public facts enter. Predictions decide about accuracy, never about privacy.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import NamedTuple
 
@@ -27,6 +28,9 @@ _SIZES = (0.5, 2.5)
 _DECAY = 2.5
 """How fast curvatures fall along a power law."""
 
+_LENGTHS = (1.0, 0.7)
+"""Lengths of rows over their declared bound: a bound that is just right, and one that is generous."""
+
 _LEVEL = 0.8
 """The share of the curvature that lies in one direction where columns are positive: that of their common level."""
 
@@ -34,12 +38,14 @@ _LEVEL = 0.8
 class Supposed(NamedTuple):
     """A stand-in: curvatures of the mean loss, and squared coordinates of the best parameter, in the same directions.
 
-    ``size`` is the deviation of the margins at the best parameter, in units of the loss.
+    ``size`` is the deviation of the margins at the best parameter, in units of the loss, ``length`` that of rows over
+    their bound.
     """
 
     curvatures: Floats
     squares: Floats
     size: float
+    length: float = 1.0
 
     def excess(self, errors: Floats, ridge: float) -> float:
         """What squared errors of the coordinates add to the mean objective."""
@@ -58,20 +64,20 @@ def suppositions(problem: Minimize, slope: float, unit: float) -> tuple[Supposed
     """Stand-ins for the data of a problem whose loss has a slope bound and a natural unit of the parameter.
 
     Three spectra (equal in all directions, a power law, positive columns with an intercept) with a parameter of random
-    direction, for each of two sizes.
+    direction, for each of two sizes of margins and two lengths of rows. Shorter rows bend the loss less, and the same
+    margins take a larger parameter.
 
     >>> from dpfit.losses import Bounds, Logistic
     >>> problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), features=10)
-    >>> [round(float(s.curvatures.sum()), 6) for s in suppositions(problem, slope=1.0, unit=4.0)]
-    [0.125, 0.125, 0.125, 0.125, 0.125, 0.125]
+    >>> [round(float(s.curvatures.sum()), 5) for s in suppositions(problem, slope=1.0, unit=4.0)][:4]
+    [0.125, 0.06125, 0.125, 0.06125]
     """
     d, total = problem.dimension, _BENT * slope / unit
     longest = math.inf if problem.radius is None else problem.radius**2 / d
     supposed = []
-    for shares, moved in _spectra(problem):
-        for size in _SIZES:
-            square = (size * margin_unit(problem, unit) / problem.bounds.row_norm) ** 2 / float(shares @ moved)
-            supposed.append(Supposed(total * shares, min(square, longest) * moved, size))
+    for (shares, moved), size, length in itertools.product(_spectra(problem), _SIZES, _LENGTHS):
+        square = (size * margin_unit(problem, unit) / (length * problem.bounds.row_norm)) ** 2 / float(shares @ moved)
+        supposed.append(Supposed(length**2 * total * shares, min(square, longest) * moved, size, length))
     return tuple(supposed)
 
 

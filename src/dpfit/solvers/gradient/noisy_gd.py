@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Cost, Minimize, Plan, Risk, Run, Step, require_records
-from dpfit.losses.glm import GLM, Pinball, QuantileHuber
+from dpfit.losses.glm import GLM, Logistic, Pinball, QuantileHuber
+from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import VectorLoss
 from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
@@ -28,7 +29,7 @@ from dpfit.privacy.event import Event, Gaussian
 from dpfit.solvers.calibration import CLIP_BIAS
 from dpfit.solvers.gradient.many_points import clipped_sums
 from dpfit.solvers.gradient.side_by_side import SideBySide
-from dpfit.solvers.supposed import margin_unit, suppositions
+from dpfit.solvers.supposed import Supposed, margin_unit, suppositions
 
 Floats = NDArray[np.float64]
 
@@ -36,9 +37,9 @@ CLIP = 0.6
 """The clipping norm as a share of the Lipschitz constant. Less noise, and errors count for less: both help."""
 
 TRUST = 0.7
-"""Noise that a flat direction may collect, as a share of the parameter's natural unit (see `practical_rule`)."""
+"""Noise that a flat direction may collect, as a share of the parameter's size (see `trusted_unit`)."""
 
-AVERAGED = 0.4
+AVERAGED = 0.6
 """The share of the iterates, from the end, that are averaged."""
 
 
@@ -126,11 +127,15 @@ class NoisyGD(SideBySide):
         """One noisy gradient, one move."""
         point, velocity, average = state
         gradient = self.noisy_sum(point, float(self.multipliers[index]), data, run) / self.problem.n
-        velocity = self.momentum * velocity - self.step_size * (gradient + self.problem.ridge * point)
+        velocity = self.momentum * velocity - self.step_size * (gradient + self.ridge_gradient(point))
         point = point + velocity
         if self.problem.domain is not None:
             point = self.problem.domain.project(point)
         return point, velocity, average + self.shares[index] * point
+
+    def ridge_gradient(self, point: Floats) -> Floats:
+        """The gradient of the ridge."""
+        return self.problem.ridge * point
 
     def noisy_sum(self, point: Floats, multiplier: float, data: Any, run: Run) -> Floats:
         """The sum of clipped gradients at a point, with noise."""
@@ -169,10 +174,14 @@ def unclipped(problem: Minimize) -> float:
         return math.inf
 
 
-def usual_clip(problem: Minimize) -> float:
-    """The clipping norm where none is asked for."""
+def usual_clips(problem: Minimize) -> tuple[float, ...]:
+    """The clipping norms that are considered where none is asked for."""
+    whole = unclipped(problem)
     # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one would change that.
-    return unclipped(problem) * (1.0 if isinstance(problem.loss, Pinball | QuantileHuber) else CLIP)
+    if isinstance(problem.loss, Pinball | QuantileHuber):
+        return (whole,)
+    # Clipping a margin loss raises it, but predicts classes as well or better; residuals are what they are.
+    return (CLIP * whole, whole) if of_residuals(problem) else (CLIP * whole,)
 
 
 def change(problem: Minimize, clip: float, relation: str) -> float:
@@ -200,6 +209,17 @@ def natural_unit(problem: Minimize) -> float:
     return (0.1 * (high - low) if math.isfinite(high - low) else 1.0) / bounds.row_norm
 
 
+def trusted_unit(problem: Minimize) -> float:
+    """The size of a parameter beside which noise is judged: the natural unit, or what spans a quarter of the labels.
+
+    A narrow Huber loss is curved over small residuals only, but the parameter that explains labels is as large as the
+    labels ask for.
+    """
+    low, high = problem.bounds.labels
+    spanned = 0.25 * (high - low) if isinstance(problem.loss, GLM) and of_residuals(problem) else 0.0
+    return max(natural_unit(problem), spanned / problem.bounds.row_norm if math.isfinite(spanned) else 0.0)
+
+
 def practical_rule(
     problem: Minimize, relation: str, noise_multiplier: float, *, max_passes: int, clip: float | None = None
 ) -> NoisyGD:
@@ -207,16 +227,22 @@ def practical_rule(
 
     After time S = steps * step_size / (1 - momentum) such a direction has collected noise of deviation
     S * change * noise_multiplier / n, whatever the number of steps; curved directions forget theirs. S is set so that
-    this is `TRUST` natural units, and less when so few records would only fit noise (n / (10 * noise_multiplier *
-    sqrt(dimension)) below one). The rest is as many passes as allowed, momentum that remembers a sixteenth of them,
-    and steps within the stable range.
+    this is `TRUST` times `trusted_unit`, and less when so few records would only fit noise (n / (10 * noise_multiplier
+    * sqrt(dimension)) below one). The rest is as many passes as allowed, momentum that remembers a sixteenth of them,
+    steps within the stable range, and of `usual_clips` the one with the smaller predicted risk.
     """
-    limit = clip if clip is not None else usual_clip(problem)
-    if not math.isfinite(limit):
+    limits = usual_clips(problem) if clip is None else (clip,)
+    if not math.isfinite(limits[0]):
         raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
+    rules = [_rule(problem, relation, noise_multiplier, max_passes, limit) for limit in limits]
+    return min(rules, key=lambda rule: rule.predicted.expected if rule.predicted else math.inf)
+
+
+def _rule(problem: Minimize, relation: str, noise_multiplier: float, max_passes: int, limit: float) -> NoisyGD:
+    """The rule at a clipping norm."""
     moved = change(problem, limit, relation)
     signal = problem.n * limit / (noise_multiplier * moved * math.sqrt(problem.dimension))
-    unit = natural_unit(problem)
+    unit = trusted_unit(problem)
     time = TRUST * unit * min(1.0, signal / 10) * problem.n / (noise_multiplier * moved)
     momentum = max(0.0, 1 - 16 / max_passes)
     smoothness = problem.loss.smoothness(problem.bounds, problem.radius)
@@ -235,8 +261,9 @@ def predicted_risk(mechanism: NoisyGD) -> Risk:
     """The mean over `suppositions` of what the start leaves, what noise adds, and the bias by clipping.
 
     Over the time S = steps * step_size / (1 - momentum) a direction of curvature h forgets all but exp(-h S) of the
-    start. Noise that would sum up to deviation S s has variance (S s)**2 (1 - 2 a / 3) without curvature and
-    s**2 / (a h**2) with much of it, where a is the share of the iterates that are averaged; in between, `_variance`.
+    start; `_left` is the average of that. Noise that would sum up to deviation S s has variance (S s)**2 (1 - 2 a / 3)
+    without curvature and s**2 / (a h**2) with much of it, where a is the share of the iterates that are averaged; in
+    between, `_variance`. A clipped slope does not bend: descent feels `_felt` of the curvature.
     """
     problem = mechanism.problem
     unit = natural_unit(problem)
@@ -244,13 +271,32 @@ def predicted_risk(mechanism: NoisyGD) -> Risk:
     slope = unclipped(problem) if math.isfinite(unclipped(problem)) else mechanism.clip
     time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
     noise = change(problem, mechanism.clip, mechanism.relation) * mechanism.noise_multiplier / problem.n
+    felt = _felt(problem, min(1.0, mechanism.clip / slope))
     risks = []
     for supposed in suppositions(problem, slope, unit):
-        bent = time * (supposed.curvatures + problem.ridge)
-        left = supposed.squares * np.exp(-(2 - mechanism.average) * bent)
+        bent = time * (felt * supposed.curvatures + problem.ridge)
+        left = supposed.squares * _left(bent, mechanism.average) ** 2
         variance = (time * noise) ** 2 * _variance(bent, mechanism.average)
-        risks.append(supposed.excess(left + variance, problem.ridge) + supposed.size * _clip_bias(mechanism))
+        risks.append(supposed.excess(left + variance, problem.ridge) + _clip_bias(mechanism, supposed))
     return Risk(float(np.mean(risks)), "excess empirical risk")
+
+
+def _felt(problem: Minimize, share: float) -> float:
+    """The part of the curvature where slopes are below a share of their bound.
+
+    Over margins that are spread evenly, curvature is spread evenly over slopes. Labels that follow the probabilities of
+    a logistic loss make slope s as rare as 1 - s.
+    """
+    return 1 - (1 - share) ** 2 if isinstance(problem.loss, Logistic | Softmax) else share
+
+
+def _left(bent: Floats, averaged: float) -> Floats:
+    """The mean of exp(-bent t) over the last part of the time t from 0 to 1."""
+    if averaged == 0:
+        return np.exp(-bent)
+    # exp(-bent (1 - averaged)) times the mean of exp(-x t), with its limit at x = 0.
+    x = averaged * bent
+    return np.asarray(np.exp(x - bent) * np.where(x > 0, -np.expm1(-x) / np.where(x > 0, x, 1.0), 1.0))
 
 
 def _variance(bent: Floats, averaged: float) -> Floats:
@@ -258,19 +304,23 @@ def _variance(bent: Floats, averaged: float) -> Floats:
     return np.asarray(1 / (1 / (1 - 2 * averaged / 3) + 2 * bent + averaged * bent**2))
 
 
-def _clip_bias(mechanism: NoisyGD) -> float:
-    """Excess by clipping, for margins of deviation one.
+def _clip_bias(mechanism: NoisyGD, supposed: Supposed) -> float:
+    """Excess by clipping; none where rows are so short that nothing is clipped.
 
     A clipped margin loss has another minimizer; a clipped loss of residuals is one that cares less for outliers, with
     the same minimizer where errors are symmetric.
     """
     problem, slope = mechanism.problem, unclipped(mechanism.problem)
-    if not math.isfinite(slope) or mechanism.clip >= slope:
+    if not math.isfinite(slope) or mechanism.clip >= slope * supposed.length:
         return 0.0
-    loss, share = problem.loss, (1 - mechanism.clip / slope) / (1 - CLIP)
-    residual = isinstance(loss, VectorLoss) or (isinstance(loss, GLM) and not loss.binary_labels)
+    share = (1 - mechanism.clip / (slope * supposed.length)) / (1 - CLIP)
     worth = slope * margin_unit(problem, natural_unit(problem)) / problem.bounds.row_norm
-    return CLIP_BIAS["residual" if residual else "margin"] * share * worth
+    return CLIP_BIAS["residual" if of_residuals(problem) else "margin"] * share * supposed.size * worth
+
+
+def of_residuals(problem: Minimize) -> bool:
+    """Whether the loss compares with the record, and not with a class."""
+    return isinstance(problem.loss, VectorLoss) or (isinstance(problem.loss, GLM) and not problem.loss.binary_labels)
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,13 @@ from dpfit.solvers.perturbation.output_perturbation import agreeing_records, min
 
 Floats = NDArray[np.float64]
 
-_ROUNDINGS = 7
+ROUNDINGS = 7
 """Roundings within a product of two guarded entries (`dpfit.kernels.rounding.sum_error`)."""
 
 
 @dataclass(frozen=True)
-class _Noisy(Mechanism):
-    """What both stages have in common: a vector with noise of one scale."""
+class NoisyStatistics(Mechanism):
+    """What stages that release statistics have in common: a vector with noise of one scale."""
 
     problem: Minimize
     relation: str
@@ -72,17 +72,39 @@ class _Noisy(Mechanism):
         scale = self.noise_multiplier * self.sensitivity
         return scale if self.noise == "gaussian" else scale * math.sqrt(self.released + 1)
 
-    def _with_noise(self, values: Floats, run: Run) -> Floats:
+    def with_noise(self, values: Floats, run: Run) -> Floats:
         add = add_gaussian if self.noise == "gaussian" else add_l2_laplace
         return add(values, l2_sensitivity=self.sensitivity, noise_multiplier=self.noise_multiplier, source=run.noise)
 
-    def _gram(self, records: Data) -> Floats:
+    def gram(self, records: Data) -> Floats:
         zero = np.zeros(self.problem.features)
         return np.asarray(records.hessian(Squared(), zero, **self.problem.guards))
 
 
+def packed(matrix: Floats) -> Floats:
+    """A symmetric matrix as a vector of the same norm: its upper triangle, off-diagonal entries times sqrt(2).
+
+    >>> packed(np.array([[1.0, 2.0], [2.0, 3.0]])).round(3).tolist()
+    [1.0, 2.828, 3.0]
+    """
+    upper = np.triu_indices(len(matrix))
+    return np.asarray(matrix[upper] * _triangle_scales(upper))
+
+
+def unpacked(vector: Floats, dimension: int) -> Floats:
+    """The symmetric matrix that `packed` made a vector of."""
+    upper = np.triu_indices(dimension)
+    matrix = np.zeros((dimension, dimension))
+    matrix[upper] = vector / _triangle_scales(upper)
+    return matrix + np.triu(matrix, 1).T
+
+
+def _triangle_scales(upper: tuple[Any, ...]) -> Floats:
+    return np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
+
+
 @dataclass(frozen=True)
-class SmallestEigenvalue(_Noisy):
+class SmallestEigenvalue(NoisyStatistics):
     """The smallest eigenvalue of the Gram matrix, with noise.
 
     One record adds or takes away a matrix between 0 and row_norm**2, replacing one does both: by Weyl's inequality the
@@ -98,18 +120,18 @@ class SmallestEigenvalue(_Noisy):
     @property
     def sensitivity(self) -> float:
         square, records = self.problem.bounds.row_norm**2, largest_count(self.problem, self.relation)
-        summed = sum_error(records, square, factors=_ROUNDINGS)
+        summed = sum_error(records, square, factors=ROUNDINGS)
         # Eigenvalues of a symmetric matrix are computed to a few units of its norm times its dimension.
         solved = 2.0**-48 * self.problem.features * records * square
         return (square + 2 * (summed + solved)) * (1 + 1e-12)
 
     def run(self, data: Any, run: Run) -> float:
-        gram = self._gram(require_data(data, self.problem, self.relation))
-        return float(self._with_noise(np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64), run)[0])
+        gram = self.gram(require_data(data, self.problem, self.relation))
+        return float(self.with_noise(np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64), run)[0])
 
 
 @dataclass(frozen=True)
-class NoisyLeastSquares(_Noisy):
+class NoisyLeastSquares(NoisyStatistics):
     """The parameter from noisy statistics; ``damping`` is bound to what the first stage released."""
 
     kind = "noisy_least_squares"
@@ -136,7 +158,7 @@ class NoisyLeastSquares(_Noisy):
         # sqrt(2) for a record that comes or goes, 3 / sqrt(2) for one that is replaced: see docs.
         exact = square * (math.sqrt(2) if self.relation == "add_remove" else 3 / math.sqrt(2))
         # Gram matrix and weighted moments have terms of the same norm, and errors of the same bound.
-        rounding = math.sqrt(2) * sum_error(records, square, factors=_ROUNDINGS + 13)
+        rounding = math.sqrt(2) * sum_error(records, square, factors=ROUNDINGS + 13)
         return (exact + 2 * rounding) * (1 + 1e-12)
 
     @property
@@ -168,12 +190,8 @@ class NoisyLeastSquares(_Noisy):
         d = self.problem.features
         zero = np.zeros(d)
         moments = -records.gradient(Squared(), zero, **self.problem.guards)[1]
-        upper = np.triu_indices(d)
-        scales = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
-        noisy = self._with_noise(np.concatenate([self._gram(records)[upper] * scales, self.weight * moments]), run)
-        gram = np.zeros((d, d))
-        gram[upper] = noisy[: len(scales)] / scales
-        theta = self._solved(gram + np.triu(gram, 1).T, noisy[len(scales) :] / self.weight)
+        noisy = self.with_noise(np.concatenate([packed(self.gram(records)), self.weight * moments]), run)
+        theta = self._solved(unpacked(noisy[:-d], d), noisy[-d:] / self.weight)
         return theta if self.problem.domain is None else self.problem.domain.project(theta)
 
     def _solved(self, gram: Floats, moments: Floats) -> Floats:

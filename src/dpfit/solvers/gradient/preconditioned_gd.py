@@ -1,0 +1,281 @@
+"""Noisy gradient descent in a geometry in which the data are round: that of their second-moment matrix.
+
+Guarantee: mu-GDP, the release of the matrix and the descent composed; of the descent alone where the matrix is public.
+Reference: adaptive composition ([ASAP] Lemma 14), [LD] Lemma C.1; docs/explanation/trajectory.md, Theorem 1 and
+"Another geometry".
+
+The first stage releases the mean of x x^T with noise. From that matrix, or a public one, comes a map A that shortens
+directions in which rows are long until all are alike. The second stage is `noisy_gd` on the records (A x, y), whose
+rows are scaled into a ball that fits them and whose gradients are clipped there; it releases A times the parameter. So
+descent is as fast, and noise as small, along the short directions as along the long ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dpfit.core import Chain, Cost, Mechanism, Minimize, Plan, Run, Step
+from dpfit.data.records import Arrays, Blocks, Data
+from dpfit.kernels.linear_map import mapped
+from dpfit.kernels.rounding import sum_error
+from dpfit.losses.base import Bounds
+from dpfit.losses.glm import GLM
+from dpfit.privacy import Assumption, Basis, Budget, calibrate
+from dpfit.privacy.check import count, one_of, positive
+from dpfit.privacy.event import Composed, Event, Gaussian
+from dpfit.solvers.gradient.noisy_gd import (
+    NoisyGD,
+    gaussian_multiplier,
+    of_residuals,
+    opposite_records,
+    practical_rule,
+    require_minimize,
+    trajectory_basis,
+    unclipped,
+)
+from dpfit.solvers.perturbation.minimizer import largest_count
+from dpfit.solvers.perturbation.output_perturbation import require_data
+from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics, packed, unpacked
+
+Floats = npt.NDArray[np.float64]
+
+SPANS = {"margin": 1.5, "residual": 2.5}
+"""The row bound in the new geometry, over the root mean square of rows there.
+
+A long row that is scaled down still says which class is on its side, but no longer what its label is. So rows are
+scaled down and gradients not clipped for losses of margins, and the other way round for losses of residuals.
+"""
+
+SHARE = 0.1
+"""The part of the squared GDP budget that goes to the matrix."""
+
+FLATTEST = 1e-5
+"""Directions whose second moment is below this share of the largest one are treated as if it were that share."""
+
+
+@dataclass(frozen=True)
+class SecondMoments(NoisyStatistics):
+    """The mean of x x^T over guarded rows, with noise.
+
+    A record that comes or goes moves the sum by x x^T, of Frobenius norm at most row_norm**2; one that is replaced by
+    x x^T - z z^T, whose squared norm is norm(x)**4 + norm(z)**4 - 2 <x, z>**2, at most 2 row_norm**4.
+    """
+
+    kind = "second_moments"
+
+    @property
+    def released(self) -> int:
+        return self.problem.features * (self.problem.features + 1) // 2
+
+    @property
+    def sensitivity(self) -> float:
+        square, records = self.problem.bounds.row_norm**2, largest_count(self.problem, self.relation)
+        exact = square * (1.0 if self.relation == "add_remove" else math.sqrt(2))
+        return (exact + 2 * sum_error(records, square, factors=ROUNDINGS + 13)) * (1 + 1e-12)
+
+    @property
+    def swing(self) -> float:
+        """About the largest eigenvalue of the noise on the mean."""
+        return self.deviation * math.sqrt(2 * self.problem.features) / self.problem.n
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(passes=1.0)
+
+    def run(self, data: Any, run: Run) -> Floats:
+        noisy = self.with_noise(packed(self.gram(require_data(data, self.problem, self.relation))), run)
+        return unpacked(noisy, self.problem.features) / self.problem.n
+
+
+class Geometry(NamedTuple):
+    """A map of rows, symmetric and shortening, and how long rows may be behind it."""
+
+    matrix: Floats
+    row_norm: float
+
+
+def rounding_geometry(moments: Floats, floor: float, row_norm: float, span: float) -> Geometry:
+    """What makes second moments alike in all directions, those below ``floor`` being taken as that.
+
+    The shortest direction keeps its length, so no row gets longer.
+
+    >>> matrix, row_norm = rounding_geometry(np.diag([0.36, 0.09]), 0.01, 1.0, 1.5)
+    >>> matrix.round(3).tolist(), round(row_norm, 3)
+    ([[0.5, 0.0], [0.0, 1.0]], 0.636)
+    """
+    values, vectors = np.linalg.eigh(moments)
+    raised = np.maximum(values, max(floor, FLATTEST * float(values[-1])))
+    squares = raised.min() / raised
+    mean_square = max(float(squares @ values), float(raised.min()))
+    return Geometry((vectors * np.sqrt(squares)) @ vectors.T, min(row_norm, span * math.sqrt(mean_square)))
+
+
+@dataclass(frozen=True)
+class MappedGD(NoisyGD):
+    """`NoisyGD` on rows A x for a symmetric matrix A (packed); the problem is the one that is seen behind the map.
+
+    ``guard`` is the bound on rows before they are mapped.
+    """
+
+    kind = "mapped_gd"
+    matrix: tuple[float, ...] = ()
+    guard: float = math.inf
+
+    @cached_property
+    def through(self) -> Floats:
+        return unpacked(np.asarray(self.matrix), self.problem.features)
+
+    def run(self, data: Any, run: Run) -> Any:
+        return super().run(self.seen(data), run)
+
+    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+        return super().run_many(self.seen(data), run, count)
+
+    def seen(self, data: Any) -> Data:
+        """The records behind the map."""
+        records = require_data(data, self.problem, self.relation)
+        guards = self.problem.guards | {"row_norm": self.guard}
+        if isinstance(records, Arrays):
+            return Arrays(*mapped(records.matrix, records.labels, self.through, **guards))
+
+        def read() -> Any:
+            return (mapped(piece.rows, piece.labels, self.through, **guards) for piece in records.pieces())
+
+        return Blocks(records.n, records.width, read)
+
+    def ridge_gradient(self, point: Floats) -> Floats:
+        """The ridge is on the parameter itself, A times the point."""
+        return self.problem.ridge * (point @ self.through @ self.through)
+
+    def finish(self, state: tuple[Floats, Floats, Floats]) -> Floats:
+        return state[2] @ self.through
+
+
+@dataclass(frozen=True)
+class PreconditionedGD(Mechanism):
+    """The descent; ``moments`` (packed) is public, or bound to what the first stage released.
+
+    ``floor`` is the second moment below which the matrix says nothing.
+    """
+
+    kind = "preconditioned_gd"
+    problem: Minimize
+    relation: str
+    noise_multiplier: float
+    steps: int
+    floor: float
+    moments: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        one_of("relation", self.relation, ("replace", "add_remove"))
+        count("steps", self.steps)
+        positive("floor", self.floor)
+        _ = self.event
+
+    def bind(self, released: tuple[Any, ...]) -> PreconditionedGD:
+        return replace(self, moments=tuple(packed(np.asarray(released[-1])).tolist()))
+
+    @property
+    def event(self) -> Event:
+        return Gaussian(self.noise_multiplier)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
+
+    @cached_property
+    def descent(self) -> MappedGD:
+        """The descent in the geometry of the moments, by the same rule as `noisy_gd`."""
+        if self.moments is None:
+            raise ValueError("the geometry is not bound yet: it is what the first stage releases")
+        problem, bounds = self.problem, self.problem.bounds
+        moments = unpacked(np.asarray(self.moments), problem.features)
+        kind = "residual" if of_residuals(problem) else "margin"
+        matrix, row_norm = rounding_geometry(moments, self.floor, bounds.row_norm, SPANS[kind])
+        seen = replace(problem, bounds=Bounds(row_norm, bounds.label_lower, bounds.label_upper))
+        clip = unclipped(seen) if kind == "margin" else None
+        rule = practical_rule(seen, self.relation, self.noise_multiplier, max_passes=self.steps, clip=clip)
+        settings = {field.name: getattr(rule, field.name) for field in fields(NoisyGD)}
+        return MappedGD(**settings, matrix=tuple(packed(matrix).tolist()), guard=bounds.row_norm)
+
+    def run(self, data: Any, run: Run) -> Any:
+        return self.descent.run(data, run)
+
+    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+        return self.descent.run_many(data, run, count)
+
+
+@dataclass(frozen=True)
+class PreconditionedGDAlgorithm:
+    """Plans a second-moment matrix and a descent in its geometry."""
+
+    name: str = "preconditioned_gd"
+
+    def plan(
+        self,
+        problem: Minimize,
+        budget: Budget,
+        *,
+        second_moments: npt.ArrayLike | None = None,
+        share: float = SHARE,
+        max_passes: int = 300,
+    ) -> Plan:
+        """Matrix, then descent; with public ``second_moments`` (the mean of x x^T) the descent alone.
+
+        ``share`` is the part of the squared GDP budget that goes to the matrix. The value of the release is matrix and
+        parameter, or the parameter alone.
+
+        >>> from dpfit.losses import Logistic
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=3)
+        >>> round(preconditioned_gd.plan(problem, Budget(mu=0.5)).guarantee.mu, 6)
+        0.5
+        """
+        require_minimize(self.name, problem, budget)
+        if not isinstance(problem.loss, GLM):
+            raise ValueError(f"{self.name} maps rows: it needs a generalized linear loss, use noisy_gd")
+        if problem.domain is not None:
+            raise ValueError(f"{self.name} has no domain: a projection in its geometry would be another one; use ridge")
+        if second_moments is not None:
+            public = _checked(second_moments, problem.features)
+            multiplier = gaussian_multiplier(self.name, budget)
+            descent = PreconditionedGD(problem, budget.relation, multiplier, max_passes, 1e-300, public)
+            return Step(descent, trajectory_basis(budget))
+        if not 0 < share < 1:
+            raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
+        whole = gaussian_multiplier(self.name, budget)
+        template = Composed((Gaussian(whole / math.sqrt(share)), Gaussian(whole / math.sqrt(1 - share))))
+        multipliers = [stage["noise_multiplier"] for stage in calibrate(template, budget).to_json()["events"]]
+        first = SecondMoments(problem, budget.relation, "gaussian", multipliers[0])
+        second = PreconditionedGD(problem, budget.relation, multipliers[1], max_passes, first.swing)
+        return Chain((Step(first, _matrix_basis(problem, budget)), Step(second, trajectory_basis(budget))))
+
+    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
+        """Records whose gradients point one way, one of which points the other way or leaves."""
+        return opposite_records(relation)
+
+
+def _checked(second_moments: npt.ArrayLike, features: int) -> tuple[float, ...]:
+    matrix = np.asarray(second_moments, dtype=np.float64)
+    if matrix.shape != (features, features) or not np.isfinite(matrix).all() or not np.array_equal(matrix, matrix.T):
+        raise ValueError(f"second_moments must be a finite symmetric matrix of {features} rows and columns")
+    if not np.linalg.eigvalsh(matrix)[-1] > 0:
+        raise ValueError("second_moments must have a positive eigenvalue")
+    return tuple(packed(matrix).tolist())
+
+
+def _matrix_basis(problem: Minimize, budget: Budget) -> Basis:
+    assumptions = [Assumption("rows are scaled into the declared bound", "enforced")]
+    if budget.relation == "add_remove":
+        most = largest_count(problem, budget.relation)
+        assumptions.append(Assumption(f"there are at most {most} records", "declared"))
+    return Basis("Gaussian mechanism [Gan22, Fact 15]", budget.relation, budget.unit, tuple(assumptions), "bounded")
+
+
+preconditioned_gd = PreconditionedGDAlgorithm()

@@ -1,0 +1,227 @@
+"""Descent in the geometry of second moments: sensitivities by brute force, exact laws on a quadratic, what it gains."""
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dpfit.core import Minimize, Run, plan_from_json
+from dpfit.data.records import Arrays, Blocks
+from dpfit.geometry import L2Ball
+from dpfit.losses import Bounds, Huber, Logistic, SmoothedHinge, Softmax
+from dpfit.noise import Grid, Source
+from dpfit.privacy import Budget, NotReachable
+from dpfit.solvers.gradient.noisy_gd import noisy_gd
+from dpfit.solvers.gradient.preconditioned_gd import (
+    MappedGD,
+    PreconditionedGD,
+    SecondMoments,
+    preconditioned_gd,
+    rounding_geometry,
+)
+from dpfit.solvers.perturbation.sufficient_statistics import packed, unpacked
+
+RELATIONS = ("replace", "add_remove")
+
+
+def logistic(n=1000, d=3, **more):
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, **more)
+
+
+def skewed(n=20_000, d=6, rng_seed=3):
+    """Columns of falling size, and labels to which the small ones matter as much as the large ones."""
+    rng = np.random.default_rng(rng_seed)
+    rows = rng.standard_normal((n, d)) * 0.3 ** np.arange(d)
+    rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+    margins = rows @ (1.5 * 0.3 ** -np.arange(d))
+    return rows, np.where(rng.random(n) < 1 / (1 + np.exp(-margins)), 1.0, -1.0)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_no_neighbour_moves_the_second_moments_further_than_declared(relation, d):
+    tried = SecondMoments(logistic(4, d), relation, "gaussian", 1.0)
+    corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.5, 9.0), repeat=d)] + [np.full(d, np.nan)]
+    alone = [packed(Arrays([x], [1.0]).gram(row_norm=1.0)[0]) for x in corners]
+    moves = alone if relation == "add_remove" else [a - b for a, b in itertools.product(alone, repeat=2)]
+    largest = max(np.linalg.norm(move) for move in moves)
+    assert largest <= tried.sensitivity
+    # Orthogonal rows, which take two dimensions, attain the bound for a replaced record.
+    assert largest == pytest.approx(tried.sensitivity / (math.sqrt(2) if relation == "replace" and d == 1 else 1))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_noise_of_the_second_moments_has_the_declared_size(relation):
+    tried = SecondMoments(logistic(2, 2), relation, "gaussian", 3.0)
+    data, run = Arrays([[1.0, 0.0], [0.0, 0.5]], [1.0, 1.0]), Run(Source(5))
+    drawn = np.array([tried.run(data, run) for _ in range(8000)]) * 2
+    moved = 3.0 * (math.sqrt(2) if relation == "replace" else 1.0)
+    assert np.allclose(drawn, drawn.transpose(0, 2, 1))
+    # Six standard errors of a deviation are 5%.
+    assert drawn.std(axis=0) == pytest.approx(moved * np.array([[1, 0.5**0.5], [0.5**0.5, 1]]), rel=0.05)
+    assert drawn.mean(axis=0) == pytest.approx(np.diag([1.0, 0.25]), abs=6 * moved / math.sqrt(8000))
+
+
+MOMENTS = [np.diag([0.5, 0.02]), np.array([[0.3, 0.29], [0.29, 0.3]]), -np.eye(2), 1e6 * np.eye(2), np.zeros((2, 2))]
+
+
+@pytest.mark.parametrize("moments", MOMENTS, ids=["long", "diagonal", "negative", "huge", "nothing"])
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), Huber(0.7)], ids=lambda loss: loss.kind)
+def test_no_neighbour_moves_the_sum_behind_the_map_further_than_declared(moments, relation, loss):
+    problem = Minimize(n=6, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=2)
+    descent = PreconditionedGD(problem, relation, 1.0, 5, 0.01).bind((moments,)).descent
+    grid = Grid.fitting(descent.clip, 2, "l2")
+    corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.6, 9.0), repeat=2)] + [np.array([np.nan, 1.0])]
+    records = list(itertools.product(corners, (-1.0, 1.0, 7.0)))
+    largest = 0.0
+    for point in (np.zeros(2), np.array([50.0, -20.0]), np.array([-3.0, -400.0])):
+        alone = np.array([_sum(descent, [record], point, grid) for record in records])
+        assert np.array_equal(alone.sum(axis=0), _sum(descent, records, point, grid))  # records do not interact
+        moves = alone if relation == "add_remove" else (alone[:, None] - alone[None]).reshape(-1, 2)
+        largest = max(largest, np.linalg.norm(moves, axis=1).max() * grid.step)
+    assert largest <= descent.sensitivity
+    # Two steep gradients are opposite only in the limit of long parameters; corners come near that.
+    assert largest >= (0.9 if relation == "add_remove" else 0.6) * descent.sensitivity
+
+
+def _sum(descent, records, point, grid):
+    free = replace(descent, relation="add_remove")  # any number of records
+    seen = free.seen(Arrays(np.array([x for x, _ in records]), np.array([y for _, y in records])))
+    return seen.clipped_sum(descent.problem.loss, point, grid=grid, clip=descent.clip, **descent.problem.guards)
+
+
+def test_the_map_makes_moments_alike_and_no_row_longer():
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(4, 4))
+    moments = root @ np.diag([1.0, 0.1, 0.01, 1e-9]) @ root.T / 50
+    matrix, row_norm = rounding_geometry(moments, 1e-4, 1.0, 1.5)
+    values = np.linalg.eigvalsh(matrix @ moments @ matrix)
+    assert values[1:] == pytest.approx(np.full(3, values[-1]))
+    assert values[0] < values[-1] / 100  # below the floor nothing is known
+    assert np.linalg.eigvalsh(matrix)[-1] == pytest.approx(1.0)
+    assert row_norm == pytest.approx(1.5 * math.sqrt(values.sum()))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
+    """Directions do not mix: the recursion of each, with the noise of the map's geometry, is followed by hand."""
+    n, steps, size, multiplier, clip, ridge = 1000, 5, 0.4, 2.0, 30.0, 0.3
+    problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), features=2, ridge=ridge)
+    shrink = np.array([0.5, 1.0])
+    tried = MappedGD(
+        problem, relation, multiplier, steps, size, clip, average=0.0, matrix=tuple(packed(np.diag(shrink))), guard=1.0
+    )
+    data = Arrays(np.tile(np.diag([1.0, 0.6]), (n // 2, 1)), np.tile([8.0, -4.0], n // 2))
+    # Curvatures and targets of the objective in the coordinates behind the map.
+    curvatures = shrink**2 * (np.array([1.0, 0.36]) / 2 + ridge)
+    targets = shrink * np.array([8.0, -0.6 * 4.0]) / 2
+    point, gains = np.zeros(2), []
+    for _ in range(steps):
+        point = point - size * (curvatures * point - targets)
+        gains = [gain * (1 - size * curvatures) for gain in gains] + [np.full(2, size)]
+    moved = (2 if relation == "replace" else 1) * clip
+    scale = shrink * moved * multiplier * math.sqrt(steps) / n * np.sqrt((np.array(gains) ** 2).sum(axis=0))
+    outputs = np.array(tried.run_many(data, Run(Source(5)), 20_000))
+    assert np.all(np.abs(outputs.mean(axis=0) - shrink * point) < 6 * scale / math.sqrt(len(outputs)))
+    # Six standard errors of a variance are 6%; noise that is 10% off is 20%.
+    assert outputs.var(axis=0) == pytest.approx(scale**2, rel=0.06)
+
+
+def test_a_huge_budget_gives_the_optimum_of_the_same_objective_also_with_a_ridge():
+    rows, labels = skewed(2000, 4)
+    problem = logistic(2000, 4, ridge=0.001)
+    _, theta = preconditioned_gd.plan(problem, Budget(mu=1e6)).run(Arrays(rows, labels), random_state=1).value
+    gradient = -(labels / (1 + np.exp(labels * (rows @ theta)))) @ rows / 2000 + 0.001 * theta
+    curvature = (rows.T * 0.2) @ rows / 2000 + 0.001 * np.eye(4)
+    # Half the squared Newton decrement: what is left above the minimum. Rows beyond the bound are scaled, so not zero.
+    assert gradient @ np.linalg.solve(curvature, gradient) / 2 < 3e-3
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_it_gains_much_over_plain_descent_where_data_are_skewed(relation):
+    rows, labels = skewed()
+    data, problem, budget = Arrays(rows, labels), logistic(20_000, 6), Budget(mu=0.5, relation=relation)
+
+    def loss(thetas):
+        return np.logaddexp(0, -labels * (np.asarray(thetas) @ rows.T)).mean()
+
+    run, best = Run(Source(7)), 0.0
+    weights = np.zeros(6)
+    for _ in range(50):
+        slopes = 1 / (1 + np.exp(labels * (rows @ weights)))
+        step = np.linalg.solve((rows.T * (slopes * (1 - slopes))) @ rows, (labels * slopes) @ rows)
+        weights = weights + step
+    best = loss([weights])
+    plain = loss(noisy_gd.plan(problem, budget).execute_many(data, run, 5)) - best
+    private = loss([t for _, t in preconditioned_gd.plan(problem, budget).execute_many(data, run, 5)]) - best
+    moments = rows.T @ rows / len(rows)
+    public = preconditioned_gd.plan(problem, budget, second_moments=(moments + moments.T) / 2)
+    assert 3 * private < plain
+    assert 3 * (loss(public.execute_many(data, run, 5)) - best) < plain
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("limit", [{"epsilon": 1.0, "delta": 1e-6}, {"mu": 0.5}, {"rho": 0.1}], ids=str)
+def test_budgets_are_met_and_plans_written_down(limit, relation):
+    budget = Budget(**limit, relation=relation)
+    for moments in (None, np.eye(3)):
+        plan = preconditioned_gd.plan(logistic(), budget, second_moments=moments)
+        assert plan.guarantee.meets(budget)
+        assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_the_event_does_not_depend_on_what_was_released():
+    plan = preconditioned_gd.plan(logistic(), Budget(mu=1.0), share=0.3)
+    bound = plan.stages[1].bound((np.eye(3),))
+    assert bound.event == plan.stages[1].event
+    assert bound.mechanism.noise_multiplier == pytest.approx(1 / math.sqrt(0.7), rel=1e-6)
+    assert plan.stages[0].mechanism.noise_multiplier == pytest.approx(1 / math.sqrt(0.3), rel=1e-6)
+    assert plan_from_json(bound.to_json()) == bound
+    with pytest.raises(ValueError, match="not bound yet"):
+        _ = plan.stages[1].mechanism.descent
+
+
+def test_what_it_cannot_do_is_refused():
+    budget = Budget(mu=1.0)
+    with pytest.raises(NotReachable, match="pure"):
+        preconditioned_gd.plan(logistic(), Budget(epsilon=1.0))
+    with pytest.raises(ValueError, match="domain"):
+        preconditioned_gd.plan(logistic(domain=L2Ball(3, 1.0)), budget)
+    with pytest.raises(ValueError, match="generalized linear"):
+        preconditioned_gd.plan(Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), features=2), budget)
+    with pytest.raises(ValueError, match="share"):
+        preconditioned_gd.plan(logistic(), budget, share=1.0)
+    for matrix in (np.eye(2), np.full((3, 3), np.nan), np.triu(np.ones((3, 3))), -np.eye(3)):
+        with pytest.raises(ValueError, match="second_moments must"):
+            preconditioned_gd.plan(logistic(), budget, second_moments=matrix)
+    with pytest.raises(ValueError, match="n = 5"):
+        preconditioned_gd.plan(logistic(5), budget, max_passes=2).run(Arrays(np.ones((4, 3)), np.ones(4)))
+
+
+@pytest.mark.parametrize("rows", [np.full((7, 3), np.nan), np.full((7, 3), 1e300), np.zeros((7, 3)), np.eye(7, 3)])
+@pytest.mark.parametrize("budget", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_any_data_and_budget_give_numbers(rows, budget, relation):
+    plan = preconditioned_gd.plan(logistic(7, ridge=0.1), Budget(mu=budget, relation=relation), max_passes=20)
+    matrix, theta = plan.run(Arrays(rows, np.full(7, np.inf)), random_state=1).value
+    assert (matrix.shape, theta.shape) == ((3, 3), (3,))
+    assert np.isfinite(matrix).all()
+    assert np.isfinite(theta).all()
+
+
+def test_blocks_of_records_give_the_same_numbers():
+    rows, labels = skewed(300, 3)
+    plan = preconditioned_gd.plan(logistic(300), Budget(mu=1.0), second_moments=np.diag([1.0, 0.1, 0.01]), max_passes=9)
+    blocks = Blocks(300, 3, lambda: iter([(rows[:100], labels[:100]), (rows[100:], labels[100:])]))
+    whole = plan.run(Arrays(rows, labels), random_state=2).value
+    assert np.array_equal(plan.run(blocks, random_state=2).value, whole)
+
+
+def test_a_packed_matrix_comes_back():
+    matrix = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
+    assert unpacked(packed(matrix), 3) == pytest.approx(matrix)
+    assert np.linalg.norm(packed(matrix)) == pytest.approx(np.linalg.norm(matrix))
