@@ -13,10 +13,15 @@ RELATIONS = ("replace", "add_remove")
 CONFIDENCE = 1 - 1e-6 / (len(ENTRIES) * len(RELATIONS))
 
 
+FEW = {"preconditioned_gd": 300}
+"""Runs a side where every run is 300 passes of its own: each has a geometry of its own, so they cannot share passes."""
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", [row.name for row in ENTRIES])
 def test_the_promise_is_kept(name, relation):
-    audit = audit_entry(name, relation=relation, runs=2000, confidence=CONFIDENCE, random_state=11)
+    runs = FEW.get(name, 2000)
+    audit = audit_entry(name, relation=relation, runs=runs, confidence=CONFIDENCE, random_state=11)
     assert audit.verdict == "kept", str(audit)
     assert audit.lower <= audit.promised
 
