@@ -13,7 +13,7 @@ RELATIONS = ("replace", "add_remove")
 CONFIDENCE = 1 - 1e-6 / (len(ENTRIES) * len(RELATIONS))
 
 
-FEW = {"preconditioned_gd": 300}
+FEW = {"preconditioned_gd": 500}
 """Runs a side where every run is 300 passes of its own: each has a geometry of its own, so they cannot share passes."""
 
 
