@@ -1,13 +1,13 @@
 """Regenerates the table by which `auto` compares solvers, src/dpfit/solvers/calibration.py.
 
-    python benchmarks/calibrate_auto.py                   measures and prints the table (about five minutes)
+    python benchmarks/calibrate_auto.py                   measures and prints the table (about fifteen minutes)
     python benchmarks/calibrate_auto.py --write           and writes it
     python benchmarks/calibrate_auto.py --problems 20     fewer problems
     python benchmarks/calibrate_auto.py --json            machine-readable
 
 Two things are measured, on random problems that are not in auto_grid.json: the bias by clipping, at a budget so large
 that nothing else is left; and the factors on predicted risks for which the solver that is picked is, in geometric mean,
-least worse than the best one in hindsight (the middle of those that are equally good on these problems).
+least worse than the best one in hindsight (nearest to one, of those that cannot be told from the best).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from auto import SOLVERS, grid, measured
 from dpfit.privacy import Budget
 from dpfit.solvers import calibration
 from dpfit.solvers.auto import FACTORS, auto
-from dpfit.solvers.gradient.noisy_gd import natural_unit, noisy_gd, unclipped
+from dpfit.solvers.gradient.noisy_gd import CLIP, natural_unit, noisy_gd, unclipped
 from dpfit.solvers.supposed import margin_unit
 from synthetic import Case
 
@@ -86,7 +86,8 @@ def clip_bias(losses: tuple[str, ...]) -> float:
     for loss, design, size, d in itertools.product(losses, (("isotropic", 0.0), ("one_hot", 2.0)), SIZES, (3, 6, 12)):
         case = replace(blank, loss=loss, design=design[0], power=design[1], size=size, d=d)
         problem = case.problem
-        excess = float(case.excess(noisy_gd.plan(problem, Budget(mu=1e4), max_passes=1000), 1).mean())
+        plan = noisy_gd.plan(problem, Budget(mu=1e4), max_passes=1000, clip=CLIP * unclipped(problem))
+        excess = float(case.excess(plan, 1).mean())
         unit = margin_unit(problem, natural_unit(problem)) / problem.bounds.row_norm
         ratios.append(excess / (unclipped(problem) * unit * SIZES[size]))
     return float(np.median(ratios))
@@ -116,18 +117,21 @@ def regrets(factors: tuple[float, ...], predicted: Logs, reached: Logs) -> Logs:
 
 
 def best_factors(predicted: Logs, reached: Logs) -> dict[str, float]:
-    """The factors with the least mean regret, that of the perturbed objective being one; the middle of equals.
+    """The factors nearest to one, that of the perturbed objective being one, whose mean regret may be the least.
 
-    That mean is known up to a standard error only: see docs/explanation/choosing.md for how flat it is.
+    The least mean regret is known up to a standard error only; what is within it of the least is not told apart.
     """
     order = list(SOLVERS)
     tries = [
         tuple({"noisy_gd": one, "output_perturbation": other}.get(name, 1.0) for name in order)
         for one, other in itertools.product(STEPS, STEPS)
     ]
-    means = np.array([regrets(factors, predicted, reached).mean() for factors in tries])
-    equals = np.log(tries)[means <= means.min() + 1e-9]
-    return {name: round(math.exp(middle), 2) for name, middle in zip(order, np.median(equals, axis=0), strict=True)}
+    found = {factors: regrets(factors, predicted, reached) for factors in tries}
+    least = min(found.values(), key=lambda regret: float(regret.mean()))
+    allowed = least.mean() + least.std() / math.sqrt(len(least))
+    close = [factors for factors, regret in found.items() if regret.mean() <= allowed]
+    nearest = min(close, key=lambda factors: float(np.abs(np.log(factors)).sum()))
+    return {name: round(factor, 2) for name, factor in zip(order, nearest, strict=True)}
 
 
 def calibrated(problems: int) -> dict[str, Any]:

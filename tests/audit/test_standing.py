@@ -13,10 +13,15 @@ RELATIONS = ("replace", "add_remove")
 CONFIDENCE = 1 - 1e-6 / (len(ENTRIES) * len(RELATIONS))
 
 
+FEW = {"preconditioned_gd": 500}
+"""Runs a side where every run is 300 passes of its own: each has a geometry of its own, so they cannot share passes."""
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", [row.name for row in ENTRIES])
 def test_the_promise_is_kept(name, relation):
-    audit = audit_entry(name, relation=relation, runs=2000, confidence=CONFIDENCE, random_state=11)
+    runs = FEW.get(name, 2000)
+    audit = audit_entry(name, relation=relation, runs=runs, confidence=CONFIDENCE, random_state=11)
     assert audit.verdict == "kept", str(audit)
     assert audit.lower <= audit.promised
 
@@ -25,6 +30,7 @@ DEAR = {
     "dp_sgd": 3000,
     "objective_perturbation": 4000,
     "posterior_release": 4000,
+    "preconditioned_gd": 3000,
     "sparse_corrected": 4000,
     "sufficient_statistics": 4000,
 }
