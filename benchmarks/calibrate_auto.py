@@ -1,6 +1,6 @@
 """Regenerates the table by which `auto` compares solvers, src/dpfit/solvers/calibration.py.
 
-    python benchmarks/calibrate_auto.py                   measures and prints the table (about fifteen minutes)
+    python benchmarks/calibrate_auto.py                   measures and prints the table (about a quarter of an hour)
     python benchmarks/calibrate_auto.py --write           and writes it
     python benchmarks/calibrate_auto.py --problems 20     fewer problems
     python benchmarks/calibrate_auto.py --json            machine-readable
@@ -119,7 +119,8 @@ def regrets(factors: tuple[float, ...], predicted: Logs, reached: Logs) -> Logs:
 def best_factors(predicted: Logs, reached: Logs) -> dict[str, float]:
     """The factors nearest to one, that of the perturbed objective being one, whose mean regret may be the least.
 
-    The least mean regret is known up to a standard error only; what is within it of the least is not told apart.
+    Which mean regret is the least is known up to a standard error only: that of the differences on the same problems.
+    What is within it is not told apart.
     """
     order = list(SOLVERS)
     tries = [
@@ -128,8 +129,8 @@ def best_factors(predicted: Logs, reached: Logs) -> dict[str, float]:
     ]
     found = {factors: regrets(factors, predicted, reached) for factors in tries}
     least = min(found.values(), key=lambda regret: float(regret.mean()))
-    allowed = least.mean() + least.std() / math.sqrt(len(least))
-    close = [factors for factors, regret in found.items() if regret.mean() <= allowed]
+    worse = {factors: regret - least for factors, regret in found.items()}
+    close = [factors for factors, more in worse.items() if more.mean() <= more.std() / math.sqrt(len(more))]
     nearest = min(close, key=lambda factors: float(np.abs(np.log(factors)).sum()))
     return {name: round(factor, 2) for name, factor in zip(order, nearest, strict=True)}
 
@@ -155,7 +156,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--problems", type=int, default=130)
+    parser.add_argument("--problems", type=int, default=300)
     arguments = parser.parse_args()
     result = calibrated(arguments.problems)
     table = TEMPLATE.format(factors=json.dumps(result["factors"]), bias=json.dumps(result["clip_bias"]))

@@ -30,7 +30,7 @@ DEAR = {
     "dp_sgd": 3000,
     "objective_perturbation": 4000,
     "posterior_release": 4000,
-    "preconditioned_gd": 3000,
+    "preconditioned_gd": 1000,
     "sparse_corrected": 4000,
     "sufficient_statistics": 4000,
 }
