@@ -34,6 +34,7 @@ benchmarks: .venv/dev
 	$(BIN)/python benchmarks/epochs.py
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/auto.py
+	$(BIN)/python benchmarks/curvature.py
 	$(BIN)/python benchmarks/public_data.py
 	$(BIN)/python benchmarks/samplers.py
 	$(BIN)/python benchmarks/chains.py
