@@ -57,6 +57,10 @@ def fitted(kind, delta, bounds, neighbours, X, labelled):
 @pytest.mark.parametrize("kind", [*LABELLED, BoundedMean, GeometricMedian])
 def test_attributes_shapes_warnings_and_errors_are_those_of_the_neighbour(kind, delta, bounds, neighbours):
     labelled = kind in LABELLED
+    if not labelled and bounds == "private":
+        with pytest.raises(ValueError, match=r"needs declared ranges.*ranged_mean"):
+            kind(1.0, delta, bounds=bounds).fit(ROWS)
+        return
     base = fitted(kind, delta, bounds, neighbours, ROWS, labelled)
     others = []
     for row in WORST.values():
@@ -67,7 +71,7 @@ def test_attributes_shapes_warnings_and_errors_are_those_of_the_neighbour(kind, 
         others += [ROWS[:-1], np.vstack([ROWS, ROWS[:1]])]
     for X in others:
         assert fitted(kind, delta, bounds, neighbours, X, labelled) == base
-    if base["error"] is None:
-        arrays = [value for value in base.values() if isinstance(value, tuple) and len(value) == 3]
-        assert arrays
-        assert all(finite for _, _, finite in arrays)
+    arrays = [value for value in base.values() if isinstance(value, tuple) and len(value) == 3]
+    assert base["error"] is None
+    assert arrays
+    assert all(finite for _, _, finite in arrays)

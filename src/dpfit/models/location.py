@@ -33,6 +33,11 @@ class PrivateLocation(PrivateEstimator):
         """Find the point; charges the ledger, if there is one, before the records are read."""
         require_numbers("X", X)
         rows = validate_data(self, X, dtype=np.float64, ensure_all_finite=False)
+        if isinstance(self.bounds, str):
+            raise ValueError(
+                f"{type(self).__name__} needs declared ranges, bounds=(lower, upper), not {self.bounds!r}; "
+                "dpfit.mechanisms.ranged_mean finds the range of a column within the budget"
+            )
         low, high = ends(self.bounds, rows.shape[1])
         scaling = Scaling(math.sqrt(rows.shape[1]), 0.0, low, high)
         n = self._public_n(len(rows))
