@@ -116,12 +116,6 @@ def test_noise_is_judged_beside_what_labels_ask_for(loss, unit):
     assert time * mechanism.clip * mechanism.noise_multiplier / 10**6 == pytest.approx(0.7 * unit)
 
 
-def test_losses_of_residuals_are_not_clipped_where_the_bias_would_show():
-    problem = Minimize(n=1000, loss=Huber(0.2), bounds=Bounds(1.0, -1.0, 1.0), features=5)
-    assert noisy_gd.plan(problem, Budget(mu=1e4)).mechanism.clip == pytest.approx(0.2)
-    assert noisy_gd.plan(logistic(), Budget(mu=1e4)).mechanism.clip == pytest.approx(0.6)
-
-
 def test_what_a_descent_leaves_of_the_start(quadratic):
     problem, data = quadratic
     mechanism = NoisyGD(problem, "replace", 1e-9, 500, 10.0 / 500, descent.unclipped(problem))

@@ -174,14 +174,10 @@ def unclipped(problem: Minimize) -> float:
         return math.inf
 
 
-def usual_clips(problem: Minimize) -> tuple[float, ...]:
-    """The clipping norms that are considered where none is asked for."""
-    whole = unclipped(problem)
+def usual_clip(problem: Minimize) -> float:
+    """The clipping norm where none is asked for."""
     # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one would change that.
-    if isinstance(problem.loss, Pinball | QuantileHuber):
-        return (whole,)
-    # Clipping a margin loss raises it, but predicts classes as well or better; residuals are what they are.
-    return (CLIP * whole, whole) if of_residuals(problem) else (CLIP * whole,)
+    return unclipped(problem) * (1.0 if isinstance(problem.loss, Pinball | QuantileHuber) else CLIP)
 
 
 def change(problem: Minimize, clip: float, relation: str) -> float:
@@ -232,17 +228,11 @@ def practical_rule(
     S * change * noise_multiplier / n, whatever the number of steps; curved directions forget theirs. S is set so that
     this is `TRUST` times `trusted_unit`, and less when so few records would only fit noise (n / (10 * noise_multiplier
     * sqrt(dimension)) below one). The rest is as many passes as allowed, momentum that remembers a sixteenth of them,
-    steps within the stable range, and of `usual_clips` the one with the smaller predicted risk.
+    and steps within the stable range.
     """
-    limits = usual_clips(problem) if clip is None else (clip,)
-    if not math.isfinite(limits[0]):
+    limit = clip if clip is not None else usual_clip(problem)
+    if not math.isfinite(limit):
         raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
-    rules = [_rule(problem, relation, noise_multiplier, max_passes, limit) for limit in limits]
-    return min(rules, key=lambda rule: rule.predicted.expected if rule.predicted else math.inf)
-
-
-def _rule(problem: Minimize, relation: str, noise_multiplier: float, max_passes: int, limit: float) -> NoisyGD:
-    """The rule at a clipping norm."""
     moved = change(problem, limit, relation)
     signal = problem.n * limit / (noise_multiplier * moved * math.sqrt(problem.dimension))
     unit = trusted_unit(problem)
