@@ -21,6 +21,7 @@ import numpy as np
 from dpfit.privacy import NotReachable
 from dpfit.solvers.auto import PROSPECTS, auto
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
+from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
 from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
 from synthetic import Case
@@ -30,6 +31,7 @@ SOLVERS: dict[str, Any] = {
     "noisy_gd": noisy_gd,
     "objective_perturbation": objective_perturbation,
     "output_perturbation": output_perturbation,
+    "preconditioned_gd": preconditioned_gd,
 }
 CLOSE, SHARE, FAR, SECONDS = 1.1, 0.8, 2.0, 0.5
 QUICK = 60_000

@@ -86,9 +86,9 @@ class Case:
 
     def excess(self, plan: Any, runs: int) -> Floats:
         """Excess risks of independent runs of a plan."""
-        mechanism, run = plan.mechanism, Run(Source(self.rng_seed))
-        many = getattr(mechanism, "run_many", None)
-        thetas = many(self.records, run, runs) if many else [mechanism.run(self.records, run) for _ in range(runs)]
+        values = plan.execute_many(self.records, Run(Source(self.rng_seed)), runs)
+        # A chain releases what its stages found on the way, and the parameter last.
+        thetas = [value[-1] if isinstance(value, tuple) else value for value in values]
         return self.loss_at(np.asarray(thetas)) - self.least
 
 

@@ -21,8 +21,12 @@ from dpfit.privacy.event import Event
 from dpfit.privacy.record import Record
 from dpfit.solvers.calibration import FACTORS
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
+from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
 from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
+
+MOST_COLUMNS = 500
+"""With more of them no second-moment matrix is considered."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,12 @@ def _descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> P
     return _planned(name, noisy_gd.plan(problem, budget, max_passes=max_passes))
 
 
+def _mapped_descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
+    if problem.features > MOST_COLUMNS:
+        raise ValueError(f"a matrix of more than {MOST_COLUMNS} columns is mostly noise and takes long")
+    return _planned(name, preconditioned_gd.plan(problem, budget, max_passes=max_passes))
+
+
 def _noisy_output(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
     return _planned(name, output_perturbation.plan(problem, budget))
 
@@ -147,6 +157,7 @@ PROSPECTS: dict[str, Callable[[str, Minimize, Budget, int], Prospect]] = {
     "noisy_gd": _descent,
     "objective_perturbation": _noisy_objective,
     "output_perturbation": _noisy_output,
+    "preconditioned_gd": _mapped_descent,
 }
 
 auto = Auto()

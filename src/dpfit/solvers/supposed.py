@@ -47,7 +47,7 @@ class Supposed(NamedTuple):
     size: float
     length: float = 1.0
 
-    def excess(self, errors: Floats, ridge: float) -> float:
+    def excess(self, errors: Floats, ridge: float | Floats) -> float:
         """What squared errors of the coordinates add to the mean objective."""
         return float(np.sum((self.curvatures + ridge) * errors)) / 2
 

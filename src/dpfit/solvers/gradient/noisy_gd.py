@@ -33,11 +33,12 @@ from dpfit.solvers.supposed import Supposed, margin_unit, suppositions
 
 Floats = NDArray[np.float64]
 
-CLIP = 0.6
-"""The clipping norm as a share of the Lipschitz constant. Less noise, and errors count for less: both help."""
+CLIP, CLIPPED = 0.6, (0.003, 0.009)
+"""The least clipping norm as a share of the Lipschitz constant, and between which levels of noise it comes to that."""
 
-TRUST = 0.7
-"""Noise that a flat direction may collect, as a share of the parameter's size (see `trusted_unit`)."""
+TRUST, FORGETFUL = 0.7, 3.5
+"""Noise that a flat direction may collect, as a share of the parameter's size (see `trusted_unit`), and for how long a
+direction must be descended to forget its noise, in units of the inverse curvature (see `practical_rule`)."""
 
 AVERAGED, AVERAGED_AT_CORNERS = 0.6, 0.4
 """The share of the iterates, from the end, that are averaged. Losses with corners take short steps: fewer are late."""
@@ -174,10 +175,24 @@ def unclipped(problem: Minimize) -> float:
         return math.inf
 
 
-def usual_clip(problem: Minimize) -> float:
-    """The clipping norm where none is asked for."""
+def usual_clip(problem: Minimize, relation: str, noise_multiplier: float) -> float:
+    """The clipping norm where none is asked for.
+
+    Clipping makes noise less and errors count for less, but moves the minimizer. So it is stronger the more noise there
+    is: its norm, over the records and the steepest slope, where nothing is clipped.
+    """
+    steepest = unclipped(problem)
     # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one would change that.
-    return unclipped(problem) * (1.0 if isinstance(problem.loss, Pinball | QuantileHuber) else CLIP)
+    if isinstance(problem.loss, Pinball | QuantileHuber) or not math.isfinite(steepest):
+        return steepest
+    return steepest * float(np.interp(relative_noise(problem, relation, noise_multiplier), CLIPPED, (1.0, CLIP)))
+
+
+def relative_noise(problem: Minimize, relation: str, noise_multiplier: float) -> float:
+    """The norm of the noise on a mean of gradients that are not clipped, over that of the steepest one."""
+    steepest = unclipped(problem)
+    noise = change(problem, steepest, relation) * noise_multiplier * math.sqrt(problem.dimension)
+    return noise / (problem.n * steepest)
 
 
 def change(problem: Minimize, clip: float, relation: str) -> float:
@@ -206,17 +221,18 @@ def natural_unit(problem: Minimize) -> float:
 
 
 def trusted_unit(problem: Minimize) -> float:
-    """The size of a parameter beside which noise is judged: the natural unit, or what spans a quarter of the labels.
+    """The size of a parameter beside which noise is judged: the natural unit, or what spans what labels ask for.
 
     A narrow Huber loss is curved over small residuals only, but the parameter that explains labels is as large as the
-    labels ask for.
+    labels ask for: a quarter of their range. A hinge with a narrow corner asks for margins from -1 to 1.
     """
     low, high = problem.bounds.labels
     smooth = problem.loss.smoothness(problem.bounds, problem.radius) is not None
     # The unit of a loss with corners is one of labels already, and the size of its steps.
-    if not (smooth and isinstance(problem.loss, GLM) and of_residuals(problem) and math.isfinite(high - low)):
+    if not smooth or not isinstance(problem.loss, GLM):
         return natural_unit(problem)
-    return max(natural_unit(problem), 0.25 * (high - low) / problem.bounds.row_norm)
+    span = 0.25 * (high - low) if of_residuals(problem) else 2.0
+    return max(natural_unit(problem), span / problem.bounds.row_norm if math.isfinite(span) else 0.0)
 
 
 def practical_rule(
@@ -226,18 +242,17 @@ def practical_rule(
 
     After time S = steps * step_size / (1 - momentum) such a direction has collected noise of deviation
     S * change * noise_multiplier / n, whatever the number of steps; curved directions forget theirs. S is set so that
-    this is `TRUST` times `trusted_unit`, and less when so few records would only fit noise (n / (10 * noise_multiplier
-    * sqrt(dimension)) below one). The rest is as many passes as allowed, momentum that remembers a sixteenth of them,
-    and steps within the stable range.
+    this is `TRUST` times `trusted_unit`, and less when not even rows that favour no direction would bend the loss
+    enough to forget it: `FORGETFUL` times the inverse of their curvature. The rest is as many passes as allowed,
+    momentum that remembers a twenty-fourth of them, and steps within the stable range.
     """
-    limit = clip if clip is not None else usual_clip(problem)
+    limit = clip if clip is not None else usual_clip(problem, relation, noise_multiplier)
     if not math.isfinite(limit):
         raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
-    moved = change(problem, limit, relation)
-    signal = problem.n * limit / (noise_multiplier * moved * math.sqrt(problem.dimension))
     unit = trusted_unit(problem)
-    time = TRUST * unit * min(1.0, signal / 10) * problem.n / (noise_multiplier * moved)
-    momentum = max(0.0, 1 - 16 / max_passes)
+    time = TRUST * unit * problem.n / (noise_multiplier * change(problem, limit, relation))
+    time *= min(1.0, time * _even_curvature(problem, limit) / FORGETFUL)
+    momentum = max(0.0, 1 - 24 / max_passes)
     smoothness = problem.loss.smoothness(problem.bounds, problem.radius)
     if smoothness is not None:
         longest = 1.5 * (1 + momentum) / (smoothness.value + problem.ridge)
@@ -247,12 +262,25 @@ def practical_rule(
         longest = min(longest, 1 / problem.ridge)
     size = min(longest, time * (1 - momentum) / max_passes)
     average = AVERAGED if smoothness is not None else AVERAGED_AT_CORNERS
-    mechanism = NoisyGD(problem, relation, noise_multiplier, max_passes, size, limit, momentum, average)
-    return replace(mechanism, predicted=predicted_risk(mechanism))
+    return NoisyGD(problem, relation, noise_multiplier, max_passes, size, limit, momentum, average)
+
+
+def _even_curvature(problem: Minimize, clip: float) -> float:
+    """About the curvature of the mean loss in each direction if rows favour none of them."""
+    directions = 1 if isinstance(problem.loss, VectorLoss) else problem.dimension
+    return _slope(problem, clip) / (2 * natural_unit(problem) * directions)
 
 
 def predicted_risk(mechanism: NoisyGD) -> Risk:
-    """The mean over `suppositions` of what the start leaves, what noise adds, and the bias by clipping.
+    """The mean of `risk_on` over `suppositions`."""
+    problem = mechanism.problem
+    supposed = suppositions(problem, _slope(problem, mechanism.clip), natural_unit(problem))
+    risks = [risk_on(each, mechanism, problem.ridge) for each in supposed]
+    return Risk(float(np.mean(risks)), "excess empirical risk")
+
+
+def risk_on(supposed: Supposed, mechanism: NoisyGD, ridge: float | Floats) -> float:
+    """What the start leaves, what noise adds, and the bias by clipping, on a stand-in for the data.
 
     Over the time S = steps * step_size / (1 - momentum) a direction of curvature h forgets all but exp(-h S) of the
     start; `_left` is the average of that. Noise that would sum up to deviation S s has variance (S s)**2 (1 - 2 a / 3)
@@ -260,19 +288,19 @@ def predicted_risk(mechanism: NoisyGD) -> Risk:
     between, `_variance`. A clipped slope does not bend: descent feels `_felt` of the curvature.
     """
     problem = mechanism.problem
-    unit = natural_unit(problem)
-    # Where gradients have no bound of their own, they have that of clipping.
-    slope = unclipped(problem) if math.isfinite(unclipped(problem)) else mechanism.clip
     time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
     noise = change(problem, mechanism.clip, mechanism.relation) * mechanism.noise_multiplier / problem.n
-    felt = _felt(problem, min(1.0, mechanism.clip / slope))
-    risks = []
-    for supposed in suppositions(problem, slope, unit):
-        bent = time * (felt * supposed.curvatures + problem.ridge)
-        left = supposed.squares * _left(bent, mechanism.average) ** 2
-        variance = (time * noise) ** 2 * _variance(bent, mechanism.average)
-        risks.append(supposed.excess(left + variance, problem.ridge) + _clip_bias(mechanism, supposed))
-    return Risk(float(np.mean(risks)), "excess empirical risk")
+    felt = _felt(problem, min(1.0, mechanism.clip / _slope(problem, mechanism.clip)))
+    bent = time * (felt * supposed.curvatures + ridge)
+    left = supposed.squares * _left(bent, mechanism.average) ** 2
+    variance = (time * noise) ** 2 * _variance(bent, mechanism.average)
+    return supposed.excess(left + variance, ridge) + _clip_bias(mechanism, supposed)
+
+
+def _slope(problem: Minimize, clip: float) -> float:
+    """The bound on gradients; where they have none of their own, that of clipping."""
+    steepest = unclipped(problem)
+    return steepest if math.isfinite(steepest) else clip
 
 
 def _felt(problem: Minimize, share: float) -> float:
@@ -337,7 +365,7 @@ class NoisyGDAlgorithm:
         mechanism = practical_rule(
             problem, budget.relation, gaussian_multiplier(self.name, budget), max_passes=max_passes, clip=clip
         )
-        return Step(mechanism, trajectory_basis(budget))
+        return Step(replace(mechanism, predicted=predicted_risk(mechanism)), trajectory_basis(budget))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Records whose gradients point one way, one of which points the other way or leaves."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dpfit.core import Chain, Cost, Mechanism, Minimize, Plan, Run, Step
+from dpfit.core import Chain, Cost, Mechanism, Minimize, Plan, Risk, Run, Step
 from dpfit.data.records import Arrays, Blocks, Data
 from dpfit.kernels.linear_map import mapped
 from dpfit.kernels.rounding import sum_error
@@ -33,24 +33,29 @@ from dpfit.privacy.event import Composed, Event, Gaussian
 from dpfit.solvers.gradient.noisy_gd import (
     NoisyGD,
     gaussian_multiplier,
+    natural_unit,
     of_residuals,
     opposite_records,
     practical_rule,
+    relative_noise,
     require_minimize,
+    risk_on,
     trajectory_basis,
     unclipped,
 )
 from dpfit.solvers.perturbation.minimizer import largest_count
 from dpfit.solvers.perturbation.output_perturbation import require_data
 from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics, packed, unpacked
+from dpfit.solvers.supposed import suppositions
 
 Floats = npt.NDArray[np.float64]
 
-SPANS = {"margin": 1.5, "residual": 2.5}
-"""The row bound in the new geometry, over the root mean square of rows there.
+SPANS, EASED = {"margin": 1.5, "residual": 2.5}, 0.0005
+"""The row bound in the new geometry, over the root mean square of rows there, with much noise, and what eases it.
 
-A long row that is scaled down still says which class is on its side, but no longer what its label is. So rows are
-scaled down and gradients not clipped for losses of margins, and the other way round for losses of residuals.
+A long row that is scaled down still says which class is on its side, but no longer what its label is: so losses of
+residuals get a wider bound. The less noise there is, the less a wider bound costs: `EASED` over the relative noise is
+added, so that the bias goes with the noise.
 """
 
 SHARE = 0.1
@@ -95,26 +100,25 @@ class SecondMoments(NoisyStatistics):
 
 
 class Geometry(NamedTuple):
-    """A map of rows, symmetric and shortening, and how long rows may be behind it."""
+    """Squared factors by which directions are shortened, and how long rows may be behind the map."""
 
-    matrix: Floats
+    squares: Floats
     row_norm: float
 
 
-def rounding_geometry(moments: Floats, floor: float, row_norm: float, span: float) -> Geometry:
+def rounding_geometry(values: Floats, floor: float, row_norm: float, span: float) -> Geometry:
     """What makes second moments alike in all directions, those below ``floor`` being taken as that.
 
     The shortest direction keeps its length, so no row gets longer.
 
-    >>> matrix, row_norm = rounding_geometry(np.diag([0.36, 0.09]), 0.01, 1.0, 1.5)
-    >>> matrix.round(3).tolist(), round(row_norm, 3)
-    ([[0.5, 0.0], [0.0, 1.0]], 0.636)
+    >>> squares, row_norm = rounding_geometry(np.array([0.09, 0.36]), 0.01, 1.0, 1.5)
+    >>> squares.round(3).tolist(), round(row_norm, 3)
+    ([1.0, 0.25], 0.636)
     """
-    values, vectors = np.linalg.eigh(moments)
-    raised = np.maximum(values, max(floor, FLATTEST * float(values[-1])))
+    raised = np.maximum(values, max(floor, FLATTEST * float(values.max())))
     squares = raised.min() / raised
     mean_square = max(float(squares @ values), float(raised.min()))
-    return Geometry((vectors * np.sqrt(squares)) @ vectors.T, min(row_norm, span * math.sqrt(mean_square)))
+    return Geometry(squares, min(row_norm, span * math.sqrt(mean_square)))
 
 
 @dataclass(frozen=True)
@@ -190,20 +194,50 @@ class PreconditionedGD(Mechanism):
     def cost(self) -> Cost:
         return Cost(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
 
+    @property
+    def risk(self) -> Risk:
+        """The mean of the predictions for `noisy_gd` over stand-ins for the data, seen in the geometry of each.
+
+        Moments are taken as if they had been released without noise, and directions below the floor as unknown.
+        """
+        problem = self.problem
+        slope = unclipped(problem)
+        risks = []
+        for supposed in suppositions(problem, slope, natural_unit(problem)):
+            shares = supposed.curvatures / supposed.curvatures.sum()
+            moments = (supposed.length * problem.bounds.row_norm) ** 2 * shares
+            squares, row_norm = self.rounded(moments)
+            seen = supposed._replace(
+                curvatures=supposed.curvatures * squares,
+                squares=supposed.squares / squares,
+                length=math.sqrt(float(squares @ moments)) / row_norm,
+            )
+            risks.append(risk_on(seen, self.rule(row_norm), problem.ridge * squares))
+        return Risk(float(np.mean(risks)), "excess empirical risk")
+
     @cached_property
     def descent(self) -> MappedGD:
         """The descent in the geometry of the moments, by the same rule as `noisy_gd`."""
         if self.moments is None:
             raise ValueError("the geometry is not bound yet: it is what the first stage releases")
-        problem, bounds = self.problem, self.problem.bounds
-        moments = unpacked(np.asarray(self.moments), problem.features)
-        kind = "residual" if of_residuals(problem) else "margin"
-        matrix, row_norm = rounding_geometry(moments, self.floor, bounds.row_norm, SPANS[kind])
-        seen = replace(problem, bounds=Bounds(row_norm, bounds.label_lower, bounds.label_upper))
-        clip = unclipped(seen) if kind == "margin" else None
-        rule = practical_rule(seen, self.relation, self.noise_multiplier, max_passes=self.steps, clip=clip)
+        values, vectors = np.linalg.eigh(unpacked(np.asarray(self.moments), self.problem.features))
+        squares, row_norm = self.rounded(values)
+        matrix = (vectors * np.sqrt(squares)) @ vectors.T
+        rule = self.rule(row_norm)
         settings = {field.name: getattr(rule, field.name) for field in fields(NoisyGD)}
-        return MappedGD(**settings, matrix=tuple(packed(matrix).tolist()), guard=bounds.row_norm)
+        return MappedGD(**settings, matrix=tuple(packed(matrix).tolist()), guard=self.problem.bounds.row_norm)
+
+    def rounded(self, values: Floats) -> Geometry:
+        """The geometry for second moments with these eigenvalues."""
+        noise = relative_noise(self.problem, self.relation, self.noise_multiplier)
+        span = SPANS["residual" if of_residuals(self.problem) else "margin"] + EASED / noise
+        return rounding_geometry(values, self.floor, self.problem.bounds.row_norm, span)
+
+    def rule(self, row_norm: float) -> NoisyGD:
+        """The descent that is seen behind the map."""
+        bounds = self.problem.bounds
+        seen = replace(self.problem, bounds=Bounds(row_norm, bounds.label_lower, bounds.label_upper))
+        return practical_rule(seen, self.relation, self.noise_multiplier, max_passes=self.steps)
 
     def run(self, data: Any, run: Run) -> Any:
         return self.descent.run(data, run)
@@ -242,6 +276,8 @@ class PreconditionedGDAlgorithm:
             raise ValueError(f"{self.name} maps rows: it needs a generalized linear loss, use noisy_gd")
         if problem.domain is not None:
             raise ValueError(f"{self.name} has no domain: a projection in its geometry would be another one; use ridge")
+        if not math.isfinite(unclipped(problem)):
+            raise ValueError(f"{self.name} needs gradients with a bound: bound labels or slopes")
         if second_moments is not None:
             public = _checked(second_moments, problem.features)
             multiplier = gaussian_multiplier(self.name, budget)
