@@ -126,6 +126,8 @@ def _descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> P
 
 
 def _mapped_descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
+    if problem.loss.smoothness(problem.bounds, problem.radius) is None:
+        raise ValueError("losses with corners are left to noisy_gd")
     if problem.features > MOST_COLUMNS:
         raise ValueError(f"a matrix of more than {MOST_COLUMNS} columns is mostly noise and takes long")
     return _planned(name, preconditioned_gd.plan(problem, budget, max_passes=max_passes))

@@ -50,7 +50,7 @@ from dpfit.solvers.supposed import suppositions
 
 Floats = npt.NDArray[np.float64]
 
-SPANS, EASED = {"margin": 1.5, "residual": 2.5}, 0.0005
+SPANS, EASED = {"margin": 1.5, "residual": 2.5}, 0.0001
 """The row bound in the new geometry, over the root mean square of rows there, with much noise, and what eases it.
 
 A long row that is scaled down still says which class is on its side, but no longer what its label is: so losses of
