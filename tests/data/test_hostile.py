@@ -134,6 +134,9 @@ def test_cells_of_any_kind_are_read_in_silence(cell):
 def test_numbers_beyond_the_range_are_read_in_silence():
     numbers = Table({"a": np.array(["1e4000", "-1e4000", "2"], dtype=np.longdouble)}).numbers("a")
     assert numbers.tolist() == [math.inf, -math.inf, 2.0]
+    masked = Table({"a": np.ma.array([1.0, 99.0], mask=[False, True])})
+    assert np.array_equal(masked.numbers("a"), [1.0, math.nan], equal_nan=True)
+    assert masked.texts("a") == ["1", None]
 
 
 def test_texts_that_are_none_are_empty_cells(tmp_path):

@@ -52,7 +52,7 @@ class Table:
         column = self._column(name)
         if _fits_numpy(column):
             column = column.to_numpy()
-        if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
+        if isinstance(column, np.ndarray) and column.dtype.kind in "biuf" and not np.ma.isMaskedArray(column):
             with np.errstate(over="ignore"):
                 return column.astype(np.float64)
         return np.array([_number(cell) for cell in _cells(column)], dtype=np.float64)
