@@ -9,6 +9,7 @@ from scipy.sparse import coo_array, csr_array
 from dpfit.data.files import read_table, records, scan_parquet
 from dpfit.data.records import Arrays, Blocks, records_of
 from dpfit.data.schema import Category, Number, Schema
+from dpfit.data.table import Table
 from dpfit.losses import Distance, Logistic, Softmax, Squared
 from dpfit.noise import Grid
 
@@ -116,6 +117,61 @@ def test_cells_of_tables_are_mapped():
     data = records_of({"a": [1.0, SECRET, None, 10**400], "y": [SECRET, 1.0, 1.0, 1.0]}, "y")
     assert np.isnan(data.matrix[1:, 0]).all()
     assert data.gradient(Squared(), [1.0], **GUARDS)[0] >= 0.0
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [10**5000, np.longdouble("1e4000"), np.array([1.0]), np.array([1.0, 2.0]), [1, 2], 1 + 2j, np.complex128(1j)],
+    ids=lambda cell: type(cell).__name__,
+)
+def test_cells_of_any_kind_are_read_in_silence(cell):
+    table = Table({"a": [1.0, cell, "A"]})
+    assert table.texts("a")[::2] == ["1", "A"]
+    assert len(table.texts("a")) == 3
+    assert not -1e300 < table.numbers("a")[1] < 1e300
+
+
+def test_numbers_beyond_the_range_are_read_in_silence():
+    numbers = Table({"a": np.array(["1e4000", "-1e4000", "2"], dtype=np.longdouble)}).numbers("a")
+    assert numbers.tolist() == [math.inf, -math.inf, 2.0]
+    masked = Table({"a": np.ma.array([1.0, 99.0], mask=[False, True])})
+    assert np.array_equal(masked.numbers("a"), [1.0, math.nan], equal_nan=True)
+    assert masked.texts("a") == ["1", None]
+
+
+def test_texts_that_are_none_are_empty_cells(tmp_path):
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    offsets, content = np.array([0, 1, 7, 8, 8], dtype=np.int32), b"Asecre\xffB"
+    texts = pa.StringArray.from_buffers(3, pa.py_buffer(offsets.tobytes()), pa.py_buffer(content))
+    broken = pa.table({"ward": texts})
+    path = tmp_path / "x.parquet"
+    parquet.write_table(broken, path)
+    frame = pd.DataFrame({"ward": pd.arrays.ArrowExtensionArray(broken["ward"])})
+    schema = Schema((Category("ward", ("A", "B")),), intercept=False)
+    expected = [[1, 0, 0], [0, 0, 1], [0, 1, 0]]
+    for data in (records(broken, schema), records(frame, schema), records(read_table(path), schema, users="ward")):
+        assert data.matrix.tolist() == expected
+        assert np.isnan(Table(broken).numbers("ward")).all()
+    assert scan_parquet(path, schema, users="ward").users.tolist() == ["A", None, "B"]
+
+
+def test_columns_that_hold_no_cells_are_public_facts():
+    import polars as pl
+    import pyarrow as pa
+
+    structs, lists = [{"q": SECRET}, {"q": SECRET}], [[SECRET], [SECRET]]
+    for make in (pl.DataFrame, pa.table):
+        for cells, kind in ((structs, "structs"), (lists, "lists")):
+            with pytest.raises(ValueError, match=f"column 'a' holds {kind}; it should hold numbers or texts"):
+                records_of(make({"a": cells}), [0, 1])
+    with pytest.raises(ValueError, match="column 'a' must have one axis, got 2"):
+        records_of({"a": np.ones((2, 3))}, [0, 1])
+    wide = pl.DataFrame({"a": pl.Series([2**70, None], dtype=pl.Int128)})
+    assert Table(wide).texts("a") == [str(2**70), None]
+    assert Table(wide).numbers("a")[0] == 2.0**70
 
 
 SCHEMA = Schema((Number("age", 0, 100), Category("ward", ("A", "B"))), target=Number("stay", 0, 30))

@@ -8,6 +8,7 @@ from dpfit.data.files import read_table, records, scan_parquet
 from dpfit.data.records import Arrays, Blocks, records_of
 from dpfit.data.sampling import Records
 from dpfit.data.schema import Category, Number, Schema
+from dpfit.data.table import Table
 from dpfit.losses import (
     GLM,
     Absolute,
@@ -76,8 +77,16 @@ def test_memory_mapped_files_are_arrays(tmp_path):
     assert isinstance(mapped.matrix, np.memmap)
     assert mapped.gradient(Logistic(), theta)[0] == Arrays(X, y).gradient(Logistic(), theta)[0]
     (tmp_path / "cut.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:50])
-    with pytest.raises(ValueError, match="not a readable pair"):
+    with pytest.raises(ValueError, match=r"cut\.npy is not a readable"):
         Arrays.memory_mapped(tmp_path / "cut.npy", tmp_path / "y.npy")
+    with (tmp_path / "wide.npy").open("wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (10**22, 4)}
+        np.lib.format.write_array_header_1_0(file, header)
+    with pytest.raises(ValueError, match=r"wide\.npy is not a readable"):
+        Arrays.memory_mapped(tmp_path / "wide.npy", tmp_path / "y.npy")
+    np.save(tmp_path / "few.npy", y[:7])
+    with pytest.raises(ValueError, match="there are 301 rows and 7 labels"):
+        Arrays.memory_mapped(tmp_path / "x.npy", tmp_path / "few.npy")
     with pytest.raises(ValueError, match="cannot open"):
         Arrays.memory_mapped(tmp_path / "none.npy", tmp_path / "y.npy")
 
@@ -109,6 +118,57 @@ def test_a_parquet_file_in_blocks_is_the_table(tmp_path):
     assert np.array_equal(records(read_table(path), SCHEMA).matrix, whole.matrix)
     with pytest.raises(ValueError, match="no column 'height'"):
         scan_parquet(path, Schema((Number("height", 0, 3),)))
+
+
+def test_a_user_is_one_user_in_any_block(tmp_path):
+    """Arrow hands out whole numbers as floats, which round, in blocks with an empty cell only."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    ids = [2**53 + 1] * 4 + [None] + [2**53] * 3
+    path = tmp_path / "visits.parquet"
+    whole = pa.table({"age": np.arange(8.0), "who": pa.array(ids, pa.int64())})
+    parquet.write_table(whole, path)
+    schema = Schema((Number("age", 0, 100),))
+    expected = [None if one is None else str(one) for one in ids]
+    frame = pd.DataFrame({"age": np.arange(8.0), "who": pd.array(ids, dtype="Int64")})
+    blocks = scan_parquet(path, schema, users="who", rows_per_block=3)
+    assert blocks.users.tolist() == expected
+    assert blocks.units.n == 2
+    for held in (whole, frame, {"age": np.arange(8.0), "who": ids}, {"age": np.arange(8.0), "who": whole["who"]}):
+        assert records(held, schema, users="who").users.tolist() == expected
+    for given in (ids, frame["who"], whole["who"], whole["who"].combine_chunks()):
+        assert Arrays(np.zeros((8, 1)), np.zeros(8), given).users.tolist() == expected
+
+
+def test_blocks_say_whose_their_records_are():
+    X = np.arange(6.0)[:, None]
+    ids = ["ann", "bob", None, "ann", "ann", None]
+    read = [(X[i : i + 2], np.zeros(2), ids[i : i + 2]) for i in (0, 2, 4)]
+    assert Blocks(6, 1, lambda: iter(read)).users.tolist() == ids
+    assert Blocks(6, 1, lambda: iter(part[:2] for part in read)).users is None
+    assert Blocks(0, 1, lambda: iter(())).users.tolist() == []
+
+
+def test_empty_entries_of_dictionaries_are_empty(tmp_path):
+    import pandas as pd
+
+    schema = Schema((Category("ward", ("A", "B")), Number("age", 0, 8)), intercept=False)
+    frame = pd.DataFrame({"ward": ["A", None, "B", None], "age": [8, None, 2, None]}).astype("category")
+    frame.to_parquet(tmp_path / "x.parquet")
+    expected = [[1, 0, 0, 1], [0, 0, 1, 0.5], [0, 1, 0, 0.25], [0, 0, 1, 0.5]]
+    assert records(frame, schema).matrix.tolist() == expected
+    assert records(read_table(tmp_path / "x.parquet"), schema).matrix.tolist() == expected
+    assert scan_parquet(tmp_path / "x.parquet", schema).rows(np.arange(4)).matrix.tolist() == expected
+
+
+def test_a_schema_without_columns_has_a_row_for_each_record(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    parquet.write_table(pa.table({"age": [1.0, 2.0]}), tmp_path / "x.parquet")
+    assert scan_parquet(tmp_path / "x.parquet", Schema(())).gram()[0].tolist() == [[2.0]]
 
 
 def test_a_csv_file_is_the_table(tmp_path):
@@ -157,6 +217,23 @@ def test_a_csv_with_broken_rows_is_said_without_its_content(tmp_path):
     with pytest.raises(ValueError, match=r"x\.csv is not a readable table") as error:
         read_table(path)
     assert "secret" not in str(error.value)
+
+
+def test_names_of_columns_need_not_be_texts_but_differ(tmp_path):
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    numbered = pd.DataFrame(np.arange(15.0).reshape(5, 3))
+    assert np.array_equal(records_of(numbered, np.zeros(5)).matrix, numbered.to_numpy())
+    assert Table(numbered).numbers(1).tolist() == [1, 4, 7, 10, 13]
+    twice = pa.table([pa.array([1.0]), pa.array([2.0])], names=["age", "age"])
+    parquet.write_table(twice, tmp_path / "x.parquet")
+    for held in (twice, pd.DataFrame([[1, 2]], columns=["age", "age"])):
+        with pytest.raises(ValueError, match="two columns of one name"):
+            Table(held)
+    with pytest.raises(ValueError, match="two columns of the name 'age'"):
+        scan_parquet(tmp_path / "x.parquet", Schema((Number("age", 0, 1),)))
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,13 @@ def test_users_come_with_all_their_rows():
 def test_duplicate_and_mixed_ids_are_users_too():
     assert Users([]).n == 0
     assert len(Users([]).rows(np.zeros(0, dtype=np.int64))) == 0
-    assert Users([1, "1", 2.0, None]).n == 3  # ids are compared as texts
+    assert Users([1, "1", 2.0]).n == 2  # ids are compared as texts
+
+
+def test_records_that_name_nobody_are_in_no_unit():
+    users = Users([None, "ann", float("nan"), "None", "ann"])
+    assert users.n == 2
+    assert poisson_sample(users, 1.0, Source(0)).tolist() == [1, 3, 4]
 
 
 def test_bad_requests_are_refused():

@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -58,6 +59,39 @@ def test_the_bound_is_reached(scale):
     assert lengths.max() > 0.98 * schema.bound
 
 
+def test_an_empty_cell_of_a_narrow_range_keeps_the_bound():
+    """The middle of two neighbouring floats is one of them; as such the cell would be longer than is promised."""
+    schema = Schema((Number("x", 1 + 2**-52, 1 + 2**-51, nullable=True),), intercept=False)
+    assert schema.matrix({"x": [None]}).tolist() == [[0.5, 1.0]]
+    assert np.linalg.norm(schema.matrix({"x": [None]})) <= schema.bound
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.float32, np.float64, np.longdouble, Fraction])
+def test_numbers_of_any_kind_are_facts(kind):
+    schema = Schema((Number("x", kind(-100), kind(100), np.True_),), row_norm=kind(2), intercept=np.False_)
+    assert schema.matrix({"x": [50.0]}).tolist() == [[0.75, 0.0]]
+    assert schema.matrix({"x": [50.0]}).dtype == np.float64
+    assert Schema.from_toml(schema.to_toml()) == schema
+    assert from_json(json.loads(json.dumps(schema.to_json())), Schema) == schema
+
+
+def test_a_whole_number_is_a_category_with_and_without_its_decimal_point():
+    schema = Schema.from_toml("intercept = false\n[columns.c]\ncategories = [1.0, 2.5, 'v3.0']")
+    assert schema.matrix({"c": [1.0, 1, "1.0", 2.5, "v3"]}).argmax(axis=1).tolist() == [0, 0, 0, 1, 3]
+    assert Category("c", ("1.0", "1")).codes(Table({"c": [1.0, "1.0"]})).tolist() == [1, 0]
+
+
+def test_wrong_facts_are_refused():
+    for make, message in (
+        (lambda: Number("x", -1e308, 1.7e308), "finite difference"),
+        (lambda: Category("c", "xyz"), "tuple"),
+        (lambda: Schema((), target=3), "target must be"),
+        (lambda: Schema((), intercept="false"), "intercept must be true or false"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
 def test_frames_of_other_libraries_are_read_alike():
     plain = {"x": [1.0, None], "z": [0.0, 1.0], "c": ["A", "B"], "y": [0.5, 2.0]}
     schema = schemas()
@@ -84,6 +118,8 @@ def test_toml_and_json_round_trip():
         ("[columns.age]\nlower = 5\nupper = 5", "finite lower < upper"),
         ("[columns.age]\nlower = 0\nupper = nan", "upper must be a number"),
         ("[columns.age]\nlower = 0\nupper = 9\nwidth = 3", "it takes"),
+        ("[columns.age]\nlower = 0\nupper = 9\nnullable = 'false'", "nullable must be true or false"),
+        ("intercept = 'false'", "intercept must be true or false"),
         ("[columns.c]\ncategories = []", "non-empty"),
         ("[columns.c]\ncategories = ['a', 'a']", "twice"),
         ("colour = 3", "no entry 'colour'"),

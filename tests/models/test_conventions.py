@@ -1,12 +1,14 @@
 """scikit-learn's own checks, cloning, pipelines, frames, names."""
 
 import warnings
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -82,6 +84,32 @@ def test_a_schema_is_a_step_of_a_pipeline():
     assert (fitted.predict(table) == sick).mean() > 0.7
     assert list(fitted[:-1].get_feature_names_out()) == list(schema.names)
     assert "StandardScaler" not in repr(model)
+
+
+def test_a_schema_makes_what_a_pipeline_asks_for():
+    table = pd.DataFrame({"age": [30, 50, 60], "ward": ["A", "B", None]}, index=[5, 7, 9])
+    schema = Schema((Number("age", 0, 120), Category("ward", ("A", "B"))))
+    named = clone(schema).set_output(transform="pandas").fit_transform(table)
+    assert list(named.columns) == list(schema.names)
+    assert list(named.index) == [5, 7, 9]
+    assert np.array_equal(named, schema.matrix(table))
+    other = clone(schema).set_output(transform="polars").transform(table)
+    assert isinstance(other, pl.DataFrame)
+    assert other.columns == list(schema.names)
+    assert np.array_equal(other.to_numpy(), schema.matrix(table))
+    with config_context(transform_output="pandas"):
+        assert isinstance(schema.transform(table), pd.DataFrame)
+        assert isinstance(clone(schema).set_output(transform="default").transform(table), np.ndarray)
+    assert isinstance(schema.transform(table), np.ndarray)
+    with pytest.raises(ValueError, match="transform must be one of"):
+        schema.set_output(transform="list")
+    with pytest.raises(FrozenInstanceError):
+        schema.intercept = False
+    many = pd.concat([table] * 200)
+    model = make_pipeline(schema, LogisticRegression(epsilon=5.0, row_norm=schema.bound, fit_intercept=False))
+    fitted = clone(model.set_output(transform="pandas")).fit(many, np.array([0, 1, 1] * 200))
+    assert list(fitted[-1].feature_names_in_) == list(schema.names)
+    assert fitted.predict(many).shape == (600,)
 
 
 def test_pandas_polars_sparse_and_arrays_give_the_same_model(line):

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from dpfit.audit.auditor import audit_plan, audit_runs
 from dpfit.audit.runs import PlanRuns
 from dpfit.core import Mechanism, Minimize, Run, Step
-from dpfit.data.records import Arrays
+from dpfit.data.records import Arrays, Blocks
 from dpfit.losses import Bounds, Huber
 from dpfit.models import users
+from dpfit.models.scaling import Scaling
 from dpfit.models.users import PerUser, record_budget
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Budget
@@ -52,6 +53,16 @@ def test_at_most_so_many_records_of_a_user_are_used(ids, most, seed):
     assert [str(ids[int(number)]) for number in numbers] == whose.tolist()
     for user in set(ids):
         assert (whose == str(user)).sum() == min(ids.count(user), most)
+
+
+def test_records_in_blocks_keep_their_users():
+    ids, X = ["ann", "ann", None, "bob", "ann", None], np.arange(6.0)[:, None]
+    blocks = Blocks(6, 1, lambda: ((X[i : i + 2], np.zeros(2), ids[i : i + 2]) for i in (0, 2, 4)))
+    plan = PerUser(Step(Whose(), Basis("a spy", "add_remove")), 2)
+    for data in (blocks, Scaling(row_norm=9.0).apply(blocks), Arrays(X, np.zeros(6), ids)):
+        whose, numbers = plan.execute(data, Run(Source(random_state=1)))
+        assert sorted(whose) == ["ann", "ann", "bob"]
+        assert [ids[int(number)] for number in numbers] == whose.tolist()
 
 
 def test_which_records_are_used_is_uniform():

@@ -210,13 +210,7 @@ def fit_table(
         return task.schema.matrix(rows), labels
 
     matrix, labels = records(source)
-    users = {}
-    if user_column is not None:
-        ids = source.texts(user_column)
-        # A row that names nobody may be anybody's, also of a user who has reached the limit: it is not used.
-        named = np.array([one is not None for one in ids], dtype=bool)
-        matrix, labels = matrix[named], labels[named]
-        users = {"user_id": np.array([one for one in ids if one is not None])}
+    users = {} if user_column is None else {"user_id": source.texts(user_column)}
     number = source.rows if task.n_public is None else task.n_public
     if number < 1:
         raise ValueError(f"{path.name} has no rows; a model needs some")

@@ -44,10 +44,8 @@ def scan_parquet(path: str | Path, schema: Schema, *, users: str | None = None, 
     def read() -> Iterator[tuple[Any, ...]]:
         for source in sources:
             for batch in _batches(source, wanted, size):
-                columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in wanted}
-                labels = schema.labels(columns) if schema.target else np.zeros(batch.num_rows)
-                ids = (Table(columns).texts(users),) if users is not None else ()
-                yield schema.matrix(columns), labels, *ids
+                block = records(batch, schema, users=users)
+                yield (block.matrix, block.labels, *(() if users is None else (block.users,)))
 
     return Blocks(total, len(schema.names), read)
 
@@ -60,9 +58,9 @@ def records(table: Any, schema: Schema, *, users: str | None = None) -> Arrays:
     >>> records(table, Schema((Number("age", 0, 120),)), users="who").users.tolist()
     ['ann', 'bob']
     """
-    matrix = schema.matrix(table)
-    labels = schema.labels(table) if schema.target else np.zeros(len(matrix))
-    return Arrays(matrix, labels, Table(table).texts(users) if users is not None else None)
+    source = Table(table)
+    labels = schema.labels(source) if schema.target else np.zeros(source.rows)
+    return Arrays(schema.matrix(source), labels, source.texts(users) if users is not None else None)
 
 
 def _parquet_files(path: str | Path) -> list[Path]:
@@ -80,22 +78,26 @@ def _rows(source: Path, wanted: list[str]) -> int:
 
     try:
         with parquet.ParquetFile(source) as file:
-            rows, names = int(file.metadata.num_rows), set(file.schema_arrow.names)
+            rows, names = int(file.metadata.num_rows), list(file.schema_arrow.names)
     except Exception:
         raise _unreadable(source) from None
     if missing := [name for name in wanted if name not in names]:
         raise ValueError(f"{source.name} has no column {missing[0]!r}; it has {', '.join(map(repr, sorted(names)))}")
+    if twice := [name for name in wanted if names.count(name) > 1]:
+        raise ValueError(f"{source.name} has two columns of the name {twice[0]!r}; rename one")
     return rows
 
 
 def _batches(source: Path, wanted: list[str], size: int) -> Iterator[Any]:
-    """Batches of rows of a Parquet file."""
+    """Tables of some rows of a Parquet file each."""
+    import pyarrow as pa
     import pyarrow.parquet as parquet
 
     try:
         # Without these two, whole row groups are held in memory, and those can be as large as the file.
         with parquet.ParquetFile(source, pre_buffer=False, buffer_size=2**20) as file:
-            yield from file.iter_batches(batch_size=size, columns=wanted)
+            for batch in file.iter_batches(batch_size=size, columns=wanted):
+                yield pa.Table.from_batches([batch])
     except GeneratorExit:
         raise
     except Exception:

@@ -74,14 +74,20 @@ class Data(ABC):
                 yield np.append(np.asarray(dense, dtype=np.float64), label)
 
     @property
+    def users(self) -> Any:
+        """Whose each record is, as a text, and None where it names nobody; None if the records do not say."""
+        ids = [np.empty(0, dtype=object), *(piece.users for piece in self.pieces())]
+        return None if any(some is None for some in ids) else np.concatenate(ids)
+
+    @property
     def units(self) -> Units:
         """What is protected and sampled: users where records have one, else records.
 
         >>> Arrays([[1.0], [2.0], [3.0]], [0.0] * 3, users=["ann", "bob", "ann"]).units.n
         2
         """
-        ids = [piece.users for piece in self.pieces() if piece.users is not None]
-        return Users(np.concatenate(ids)) if ids else Records(self.n)
+        ids = self.users
+        return Records(self.n) if ids is None else Users(ids)
 
     def gradient(
         self, loss: Loss, theta: npt.ArrayLike, *, index: Steps | None = None, values: bool = True,
@@ -192,7 +198,8 @@ class Arrays(Data):
     labels
         One number for each row.
     users
-        Whose record each row is: ids that are compared as texts; ``None`` if every record is a unit of its own.
+        Whose record each row is: ids that are compared as texts. A row without one (``None``, NaN) is nobody's, and no
+        algorithm that protects users reads it. ``None`` if every record is a unit of its own.
     public
         A side dataset that needs no protection.
 
@@ -217,7 +224,7 @@ class Arrays(Data):
         object.__setattr__(self, "matrix", matrix)
         object.__setattr__(self, "labels", labels)
         if self.users is not None:
-            users = np.array([str(one) for one in self.users], dtype=np.str_)
+            users = _ids(self.users)
             if len(users) != len(labels):
                 raise ValueError(f"there are {len(labels)} rows and {len(users)} user ids")
             object.__setattr__(self, "users", users)
@@ -237,12 +244,7 @@ class Arrays(Data):
     @staticmethod
     def memory_mapped(matrix: str | Path, labels: str | Path) -> Arrays:
         """Two ``.npy`` files, read by the operating system as they are needed."""
-        try:
-            return Arrays(np.load(matrix, mmap_mode="r"), np.load(labels, mmap_mode="r"))
-        except (ValueError, EOFError, OSError) as error:
-            if isinstance(error, OSError) and error.filename:
-                raise ValueError(f"cannot open {error.filename}: {error.strerror}") from None
-            raise ValueError("not a readable pair of .npy files of numbers") from None
+        return Arrays(_mapped(matrix), _mapped(labels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +273,7 @@ class Blocks(Data):
     def pieces(self) -> Iterator[Piece]:
         start = 0
         for rows, labels, *users in self.read():
-            yield Piece(rows, labels, start, np.array([str(one) for one in users[0]]) if users else None)
+            yield Piece(rows, labels, start, _ids(users[0]) if users else None)
             start += len(labels)
 
 
@@ -306,6 +308,19 @@ def records_of(source: Any, labels: Any, users: Any = None, *, public: Data | No
         table.texts(users) if isinstance(users, str) else users,
         public,
     )
+
+
+def _ids(users: Any) -> npt.NDArray[Any]:
+    return np.array(Table({"users": users}).texts("users"), dtype=object)
+
+
+def _mapped(path: str | Path) -> Any:
+    try:
+        return np.load(path, mmap_mode="r")
+    except (ValueError, EOFError, OSError, OverflowError) as error:
+        if isinstance(error, OSError) and error.filename:
+            raise ValueError(f"cannot open {error.filename}: {error.strerror}") from None
+        raise ValueError(f"{Path(path).name} is not a readable .npy file of numbers") from None
 
 
 def _array(name: str, values: Any, axes: int) -> npt.NDArray[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfit.losses.owners import owners
 from dpfit.noise import Source
 from dpfit.privacy.check import count, probability
 
@@ -34,7 +35,7 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class Users:
-    """Units that are users, each with all of their records.
+    """Units that are users, each with all of their records; records that name nobody are in no unit.
 
     >>> users = Users(["ann", "bob", "ann", "eve"])
     >>> users.n
@@ -57,17 +58,16 @@ class Users:
 
     @cached_property
     def _order(self) -> Index:
-        return np.argsort(self._codes, kind="stable").astype(np.int64)
+        return np.argsort(self._numbers, kind="stable").astype(np.int64)
 
     @cached_property
     def _starts(self) -> Index:
-        counts = np.bincount(self._codes) if len(self._codes) else np.zeros(0, dtype=np.int64)
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        # Records of nobody have the number -1 and come before those of the first user.
+        return np.cumsum(np.bincount(self._numbers + 1, minlength=1)).astype(np.int64)
 
     @cached_property
-    def _codes(self) -> Index:
-        texts = np.asarray([str(one) for one in self.ids], dtype=object) if len(self.ids) else np.zeros(0, dtype=object)
-        return np.asarray(np.unique(texts.astype(str), return_inverse=True)[1], dtype=np.int64).reshape(-1)
+    def _numbers(self) -> Index:
+        return owners(self.ids)
 
 
 Units = Records | Users

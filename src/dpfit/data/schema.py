@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,14 @@ class Number(Record):
     nullable: bool = False
 
     def __post_init__(self) -> None:
-        if not -math.inf < number("lower", self.lower) < number("upper", self.upper) < math.inf:
-            raise ValueError(f"column {self.name!r} needs finite lower < upper, got [{self.lower!r}, {self.upper!r}]")
+        lower, upper = _plain("lower", self.lower), _plain("upper", self.upper)
+        if not (lower < upper and float(upper) - float(lower) < math.inf):
+            raise ValueError(
+                f"column {self.name!r} needs finite lower < upper with a finite difference, got [{lower!r}, {upper!r}]"
+            )
+        object.__setattr__(self, "lower", lower)
+        object.__setattr__(self, "upper", upper)
+        object.__setattr__(self, "nullable", _yes_or_no("nullable", self.nullable))
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -50,9 +56,12 @@ class Number(Record):
 
     def encode(self, table: Table, low: float) -> list[Array]:
         """The column scaled to [low, 1], and the indicator."""
-        share = (self.clamp(table) - self.lower) / (self.upper - self.lower)
-        scaled = np.clip(low + (1.0 - low) * share, low, 1.0)
-        return [scaled, np.isnan(table.numbers(self.name)).astype(np.float64)] if self.nullable else [scaled]
+        values = table.numbers(self.name)
+        empty = np.isnan(values)
+        share = (np.clip(values, self.lower, self.upper) - self.lower) / (self.upper - self.lower)
+        # The middle of a narrow range may round to one of its ends; that of [low, 1] does not.
+        scaled = np.where(empty, (low + 1.0) / 2, np.clip(low + (1.0 - low) * share, low, 1.0))
+        return [scaled, empty.astype(np.float64)] if self.nullable else [scaled]
 
     def squared_norm(self, low: float) -> float:
         """The largest squared length of the encoded entries."""
@@ -69,8 +78,9 @@ class Category(Record):
     categories: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not self.categories or not all(isinstance(c, str) for c in self.categories):
-            raise ValueError(f"column {self.name!r} needs a non-empty list of categories (texts)")
+        texts = isinstance(self.categories, tuple) and all(isinstance(c, str) for c in self.categories)
+        if not texts or not self.categories:
+            raise ValueError(f"column {self.name!r} needs a non-empty tuple (in TOML: list) of categories (texts)")
         if len(set(self.categories)) != len(self.categories):
             raise ValueError(f"column {self.name!r} lists a category twice")
 
@@ -81,7 +91,9 @@ class Category(Record):
 
     def codes(self, table: Table) -> NDArray[np.int64]:
         """The position of each cell's category; the number of categories for "other"."""
-        place = {category: index for index, category in enumerate(self.categories)}
+        # A cell that is the number 1.0 has the text "1"; a category "1.0" means it, unless "1" is one, too.
+        place = {_whole(category): index for index, category in enumerate(self.categories)}
+        place |= {category: index for index, category in enumerate(self.categories)}
         other = len(self.categories)
         return np.array([place.get(text, other) if text is not None else other for text in table.texts(self.name)], int)
 
@@ -99,7 +111,31 @@ Column = Number | Category
 
 
 @dataclass(frozen=True)
-class Schema(Record):
+class _Facts(Record):
+    """What a schema says. Only these are frozen: pipelines hang attributes of their own on each step."""
+
+    columns: tuple[Column, ...]
+    target: Column | None = None
+    scale: str = "unit"
+    intercept: bool = True
+    row_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.columns, tuple) or not all(isinstance(c, Number | Category) for c in self.columns):
+            raise ValueError("columns must be a tuple of Number and Category columns")
+        if not isinstance(self.target, Number | Category | None):
+            raise ValueError("target must be a Number or Category column, or None")
+        names = [column.name for column in (*self.columns, *((self.target,) if self.target else ()))]
+        if len(set(names)) != len(names):
+            raise ValueError("a column may stand in a schema once")
+        one_of("scale", self.scale, ("unit", "symmetric"))
+        object.__setattr__(self, "intercept", _yes_or_no("intercept", self.intercept))
+        if self.row_norm is not None:
+            positive("row_norm", self.row_norm)
+            object.__setattr__(self, "row_norm", _plain("row_norm", self.row_norm))
+
+
+class Schema(_Facts):
     """Public facts about the columns of a table, and how they become a matrix.
 
     ``scale`` is "unit" (numbers in [0, 1]) or "symmetric" ([-1, 1]); ``intercept`` adds a constant column;
@@ -115,21 +151,7 @@ class Schema(Record):
     """
 
     kind = "schema"
-    columns: tuple[Column, ...]
-    target: Column | None = None
-    scale: str = "unit"
-    intercept: bool = True
-    row_norm: float | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.columns, tuple) or not all(isinstance(c, Number | Category) for c in self.columns):
-            raise ValueError("columns must be a tuple of Number and Category columns")
-        names = [column.name for column in (*self.columns, *((self.target,) if self.target else ()))]
-        if len(set(names)) != len(names):
-            raise ValueError("a column may stand in a schema once")
-        one_of("scale", self.scale, ("unit", "symmetric"))
-        if self.row_norm is not None:
-            positive("row_norm", self.row_norm)
+    _output: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -172,8 +194,19 @@ class Schema(Record):
         return self
 
     def transform(self, X: Any) -> Any:
-        """The bounded matrix."""
-        return self.matrix(X)
+        """The bounded matrix, in the container that `set_output` or the configuration of scikit-learn asks for."""
+        from sklearn import get_config
+
+        rows, output = self.matrix(X), self._output or get_config()["transform_output"]
+        if output == "pandas":
+            import pandas as pd
+
+            return pd.DataFrame(rows, X.index if isinstance(X, pd.DataFrame) else None, self.get_feature_names_out())
+        if output == "polars":
+            import polars as pl
+
+            return pl.DataFrame(rows, self.names, orient="row")
+        return rows
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """The bounded matrix."""
@@ -194,13 +227,13 @@ class Schema(Record):
         return self
 
     def set_output(self, *, transform: str | None = None) -> Schema:
-        """Only plain matrices are made."""
-        if transform not in (None, "default"):
-            raise ValueError("a schema makes plain matrices; its get_feature_names_out() has the names")
+        """What `transform` makes: "default" (a matrix), "pandas" or "polars"; None changes nothing."""
+        if transform is not None:
+            self._output = one_of("transform", transform, ("default", "pandas", "polars"))
         return self
 
     def __sklearn_clone__(self) -> Schema:
-        return self
+        return replace(self).set_output(transform=self._output)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -284,6 +317,24 @@ def _target(entry: Any) -> Column:
     return _column(str(entry["name"]), {key: value for key, value in entry.items() if key != "name"})
 
 
+def _plain(name: str, value: Any) -> float:
+    """A number of Python's own, since those of others may overflow and are not written as TOML."""
+    checked = number(name, value)
+    return value if type(value) is int else checked
+
+
+def _yes_or_no(name: str, value: object) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+    return bool(value)
+
+
+def _whole(category: str) -> str:
+    """A whole number without its decimal point; any other text as it is."""
+    digits = category.removesuffix(".0")
+    return digits if digits.removeprefix("-").isdecimal() else category
+
+
 def _facts(column: Column) -> list[str]:
     if isinstance(column, Category):
         return [f"categories = {_toml(column.categories)}"]
@@ -300,25 +351,3 @@ def _toml(value: Any) -> str:
         escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in value)
         return f'"{escaped}"'
     return repr(value)
-
-
-_set_fact, _delete_fact = Schema.__setattr__, Schema.__delattr__
-
-
-def _set(self: Schema, name: str, value: Any) -> None:
-    # Pipelines hang their own context on each step while they fit; it is no fact of the schema.
-    if name == "_parent_callback_ctx":
-        object.__setattr__(self, name, value)
-    else:
-        _set_fact(self, name, value)
-
-
-def _delete(self: Schema, name: str) -> None:
-    if name == "_parent_callback_ctx":
-        object.__delattr__(self, name)
-    else:
-        _delete_fact(self, name)
-
-
-Schema.__setattr__ = _set  # type: ignore[method-assign, assignment]
-Schema.__delattr__ = _delete  # type: ignore[method-assign, assignment]

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dpfit.losses.owners import text
+
+_MAY_BE_NUMBERS = (Real, Decimal, str, bytes, np.bool_)
 
 
 class Table:
@@ -19,15 +25,18 @@ class Table:
 
     def __init__(self, source: Any) -> None:
         if isinstance(source, Table):
-            self._columns: Mapping[str, Any] = source._columns
+            self._columns: Mapping[Any, Any] = source._columns
+            self.rows: int = source.rows
         elif isinstance(source, Mapping):
             self._columns = source
+            lengths = {len(column) for column in source.values()}
+            if len(lengths) > 1:
+                raise ValueError("the columns of a table must have one length")
+            self.rows = lengths.pop() if lengths else 0
         else:
-            self._columns = _frame_columns(source)
-        lengths = {len(column) for column in self._columns.values()}
-        if len(lengths) > 1:
-            raise ValueError("the columns of a table must have one length")
-        self.rows = lengths.pop() if lengths else 0
+            frame = _frame(source)
+            self._columns = {name: frame.get_column(name) for name in frame.columns}
+            self.rows = len(frame)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -40,10 +49,13 @@ class Table:
         >>> Table({"age": ["31", 5, None, "n/a"]}).numbers("age")
         array([31.,  5., nan, nan])
         """
-        column = np.asarray(self._column(name))
-        if column.dtype.kind in "biuf":
-            return column.astype(np.float64)
-        return np.array([_number(cell) for cell in column.tolist()], dtype=np.float64)
+        column = self._column(name)
+        if _fits_numpy(column):
+            column = column.to_numpy()
+        if isinstance(column, np.ndarray) and column.dtype.kind in "biuf" and not np.ma.isMaskedArray(column):
+            with np.errstate(over="ignore"):
+                return column.astype(np.float64)
+        return np.array([_number(cell) for cell in _cells(column)], dtype=np.float64)
 
     def texts(self, name: str) -> list[str | None]:
         """A column as texts; None where a cell is empty. Whole numbers have no decimal point.
@@ -51,42 +63,73 @@ class Table:
         >>> Table({"ward": [1.0, "B", None]}).texts("ward")
         ['1', 'B', None]
         """
-        return [_text(cell) for cell in np.asarray(self._column(name)).tolist()]
+        return [text(cell) for cell in _cells(self._column(name))]
 
     def _column(self, name: str) -> Any:
+        """A column as an array of one axis, a narwhals series, or any other sequence of cells."""
         if name not in self._columns:
             raise ValueError(f"the table has no column {name!r}; it has {', '.join(map(repr, self.names))}")
+        import narwhals as nw
+
         column = self._columns[name]
         if isinstance(column, np.ndarray):
+            if column.ndim != 1:
+                raise ValueError(f"column {name!r} must have one axis, got {column.ndim}")
             return column
-        return column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column, dtype=object)
+        if hasattr(column, "to_pylist") and not hasattr(column, "chunks"):
+            import pyarrow as pa
+
+            column = pa.chunked_array([column])
+        column = nw.from_native(column, series_only=True, pass_through=True)
+        if isinstance(column, nw.Series) and column.dtype in (nw.List, nw.Array, nw.Struct):
+            kind = type(column.dtype).__name__.lower()
+            raise ValueError(f"column {name!r} holds {kind}s; it should hold numbers or texts")
+        return column
 
 
-def _frame_columns(source: Any) -> dict[str, Any]:
+def _frame(source: Any) -> Any:
     import narwhals as nw
 
     try:
-        frame = nw.from_native(source, eager_only=True)
+        return nw.from_native(source, eager_only=True)
+    except nw.exceptions.DuplicateError:
+        raise ValueError("the table has two columns of one name; rename one") from None
     except TypeError:
         raise ValueError(
             "a table is a pandas, polars or Arrow table or a mapping from names to columns, "
             f"not {type(source).__name__}"
         ) from None
-    return {name: frame[name] for name in frame.columns}
+
+
+def _fits_numpy(column: Any) -> bool:
+    """Whether a series holds numbers of a kind that NumPy has, so that they need not be read one by one."""
+    import narwhals as nw
+
+    return isinstance(column, nw.Series) and column.dtype.is_numeric() and column.dtype not in (nw.Int128, nw.UInt128)
+
+
+def _cells(column: Any) -> list[Any]:
+    """The cells one by one: integers next to empty cells stay integers, and entries of a dictionary are looked up."""
+    if isinstance(column, np.ndarray):
+        return list(column.tolist())
+    if not hasattr(column, "to_list"):
+        return list(column)
+    try:
+        return list(column.to_list())
+    except Exception:
+        # One of the cells is no text or no date, and the message would quote it; the others are read as before.
+        return [_cell(column, index) for index in range(len(column))]
+
+
+def _cell(column: Any, index: int) -> Any:
+    try:
+        return column[index]
+    except Exception:
+        return None
 
 
 def _number(cell: Any) -> float:
-    if cell is None:
-        return math.nan
     try:
-        return float(cell)
+        return float(cell) if isinstance(cell, _MAY_BE_NUMBERS) else math.nan
     except (TypeError, ValueError, OverflowError):
         return math.nan
-
-
-def _text(cell: Any) -> str | None:
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return None
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell)

@@ -115,9 +115,10 @@ class Scaling(Record):
         if isinstance(data, Arrays):
             return Arrays(self.rows(data.matrix), self.labels(data.labels), data.users, public)
 
-        def read() -> Iterator[tuple[Any, Any]]:
+        def read() -> Iterator[tuple[Any, ...]]:
             for piece in data.pieces():
-                yield self.rows(piece.rows), self.labels(piece.labels)
+                ids = () if piece.users is None else (piece.users,)
+                yield self.rows(piece.rows), self.labels(piece.labels), *ids
 
         return Blocks(data.n, data.width + bool(self.constant), read, public)
 

@@ -53,9 +53,10 @@ class PerUser(Plan):
         return self.plan.risk
 
     def execute(self, data: Any, run: Run) -> Any:
-        if getattr(data, "users", None) is None:
+        ids = getattr(data, "users", None)
+        if ids is None:
             raise ValueError("the records do not say whose they are: give user ids")
-        kept = bounded_contributions(data.users, self.max_rows, run.noise)
+        kept = bounded_contributions(ids, self.max_rows, run.noise)
         return self.plan.execute(data.rows(kept), run)
 
 
