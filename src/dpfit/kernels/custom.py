@@ -2,7 +2,8 @@
 
 Guards are those of the compiled loops, contributions are bounded whatever the caller's functions return, and those that
 are not finite count as zero. What a function returns for a record may depend on its batch in the last bits (matrix
-products do), so that the arithmetic of private sums is *idealised* here.
+products do), so that the arithmetic of private sums is *idealised* here, and that it does not depend on other records
+is *declared* (`dpfit.losses.custom.vouched`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpfit.losses.base import Bounds, Constant, Loss, parameter_radius
 from dpfit.losses.guards import clip_gradients
+from dpfit.privacy import Assumption, Basis
 from dpfit.privacy.check import non_negative, positive
 
 Floats = NDArray[np.float64]
@@ -89,6 +90,22 @@ class DeclaredLoss(Loss):
             f"{type(self).__name__} holds Python functions, which cannot be written as JSON; keep the code that "
             "makes it under version control and build the plan again, or use one of the losses of dpfit.losses"
         )
+
+
+def vouched(basis: Basis, loss: Loss) -> Basis:
+    """What a promise about a loss rests on: for functions of the caller, also on what they read and how they round.
+
+    Clipping bounds what they return for a record, but they are given many records at a time: one that centres its batch
+    moves all gradients with each record. Calling them for one record at a time would settle it, at a hundred times the
+    cost.
+
+    >>> vouched(Basis("Gaussian mechanism"), JaxLoss(function=abs, lipschitz_bound=1.0)).arithmetic
+    'idealised'
+    """
+    if not isinstance(loss, DeclaredLoss):
+        return basis
+    alone = Assumption("loss and gradient of a record depend on that record and the parameter only", "declared")
+    return replace(basis, assumptions=(*basis.assumptions, alone), arithmetic="idealised")
 
 
 @dataclass(frozen=True, kw_only=True)
