@@ -61,6 +61,15 @@ def test_small_shapes(loss, shape):
             assert data.hessian_vector(loss, theta, theta, **GUARDS).shape == theta.shape
 
 
+def test_entries_without_a_column_are_not_written_anywhere():
+    X = csr_array((np.ones(4, dtype=np.float32), [0, 10**9, 1, -7], [0, 2, 3, 4]), shape=(3, 2))
+    data = Arrays(X, np.ones(3))
+    assert np.array_equal([np.isfinite(record).all() for record in data], [False, True, False])
+    one = Arrays([[0.0, 1.0]], [1.0]).clipped_sum(Squared(), np.zeros(2), grid=GRID, **GUARDS)
+    assert np.array_equal(data.clipped_sum(Squared(), np.zeros(2), grid=GRID, **GUARDS), one)
+    assert len(list(Arrays(csr_array((np.ones(1), [5], [0, 1]), shape=(1, 0)), [1.0]))) == 1
+
+
 def test_constant_columns_and_duplicated_records():
     X, y = np.full((50, 3), 7.0), np.ones(50)
     one = Arrays(X[:1], y[:1]).clipped_sum(Squared(), np.zeros(3), grid=GRID, **GUARDS)

@@ -40,8 +40,8 @@ _INLINED: Any = {"forceinline": True, "error_model": "numpy"}
 class Compressed(NamedTuple):
     """The arrays of a matrix in CSR format, and its number of columns.
 
-    Rows whose column numbers are not increasing or not below the width, and rows that reach beyond the arrays, are
-    values like others that are out of bounds: they are measured as not finite and become the neutral record.
+    Rows whose column numbers are not increasing or not below the width are values like others that are out of bounds:
+    they are measured as not finite and become the neutral record.
     """
 
     data: npt.NDArray[Any]
@@ -72,10 +72,21 @@ def width_of(X: Any) -> int:
 
 def as_rows(X: Any) -> Any:
     """Return a matrix of real numbers, dense or CSR, without copying it."""
-    matrix = X if is_compressed(X) else np.asarray(X)
+    compressed = is_compressed(X)
+    matrix = X if compressed else np.asarray(X)
     if matrix.ndim != 2:
         raise ValueError(f"X must be a matrix, got an array with {matrix.ndim} axes")
+    if compressed and not _has_rows(matrix):
+        raise ValueError("the row pointers of a CSR matrix must increase from zero, up to at most its stored entries")
     return _real("X", matrix)
+
+
+def _has_rows(X: Any) -> bool:
+    """Whether the rows of a CSR matrix lie within its arrays; scipy, which does not look, reads and writes elsewhere."""
+    pointers, stored = X.indptr, min(len(X.data), len(X.indices))
+    if pointers.shape != (X.shape[0] + 1,) or pointers[0] != 0 or pointers[-1] > stored:
+        return False
+    return bool((pointers[:-1] <= pointers[1:]).all())
 
 
 def as_labels(y: npt.ArrayLike, rows: int) -> Floats:
@@ -212,10 +223,7 @@ def dense_scaled_products(X: npt.NDArray[Any], i: int, scale: float, Theta: Floa
 def compressed_products(X: Compressed, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the products of ``scale * X[i]``; NaN for a row that is not well formed."""
     inner, square, last = 0.0, 0.0, -1
-    start, stop = X.indptr[i], X.indptr[i + 1]
-    if not 0 <= start <= stop <= min(len(X.data), len(X.indices)):
-        return 0.0, math.nan
-    for t in range(start, stop):
+    for t in range(X.indptr[i], X.indptr[i + 1]):
         j = X.indices[t]
         if not last < j < X.width:
             return 0.0, math.nan
