@@ -25,7 +25,7 @@ from dpfit.data.table import Table
 from dpfit.kernels import passes
 from dpfit.kernels.bounds import Guards
 from dpfit.kernels.rounding import pairwise
-from dpfit.kernels.rows import as_rows, is_compressed
+from dpfit.kernels.rows import as_index, as_rows, is_compressed
 from dpfit.losses.base import Loss
 from dpfit.noise.lattice import LIMIT, Grid
 
@@ -154,7 +154,7 @@ class Data(ABC):
         """Some records in increasing order, copied into memory, with their users and the public data."""
         parts = [
             (piece.rows[local], piece.labels[local], None if piece.users is None else piece.users[local])
-            for piece, local in self._picked(np.sort(index))
+            for piece, local in self._picked(index)
             if len(local)
         ]
         if not parts:
@@ -169,8 +169,9 @@ class Data(ABC):
             for piece in self.pieces():
                 yield piece, None
             return
-        order = np.sort(np.asarray(index, dtype=np.int64))
+        order = np.sort(as_index(index))
         if len(order) and (order[0] < 0 or order[-1] >= self.n):
+            # How many records there are may be private.
             raise ValueError("an index points outside the records")
         for piece in self.pieces():
             low, high = np.searchsorted(order, [piece.start, piece.start + len(piece.labels)])
@@ -320,7 +321,7 @@ def _array(name: str, values: Any, axes: int) -> npt.NDArray[Any]:
 
 
 def _compressed(matrix: Any) -> Any:
-    """A CSR matrix all of whose entries have a column; one that has none becomes NaN, and its record the neutral one."""
+    """A CSR matrix, each entry with a column; one that has none becomes NaN, and its record the neutral one."""
     rows = as_rows(matrix)
     outside = (rows.indices < 0) | (rows.indices >= rows.shape[1])
     if outside.any():

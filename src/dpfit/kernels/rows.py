@@ -82,7 +82,7 @@ def as_rows(X: Any) -> Any:
 
 
 def _has_rows(X: Any) -> bool:
-    """Whether the rows of a CSR matrix lie within its arrays; scipy, which does not look, reads and writes elsewhere."""
+    """Whether the rows of a CSR matrix lie within its arrays; scipy does not look, and reads and writes elsewhere."""
     pointers, stored = X.indptr, min(len(X.data), len(X.indices))
     if pointers.shape != (X.shape[0] + 1,) or pointers[0] != 0 or pointers[-1] > stored:
         return False
@@ -107,14 +107,20 @@ def as_points(name: str, theta: npt.ArrayLike, shape: tuple[int, ...]) -> Floats
     return read_only(point)
 
 
+def as_index(index: npt.ArrayLike) -> Steps:
+    """Return numbers of rows; a mask is none, and neither are floats."""
+    picks = np.asarray(index)
+    if picks.ndim != 1 or (len(picks) and picks.dtype.kind not in "iu"):
+        raise ValueError("index must be a vector of integers")
+    # Integers too large for the type become negative ones, which no row has.
+    return np.ascontiguousarray(picks, dtype=np.int64)
+
+
 def as_picks(index: npt.ArrayLike | None, rows: int) -> tuple[Steps, int]:
     """Return the rows of a pass and how many there are; all rows are an empty index and the number of rows."""
     if index is None:
         return read_only(np.empty(0, dtype=np.int64)), rows
-    picks = np.asarray(index)
-    if picks.ndim != 1 or (len(picks) and picks.dtype.kind not in "iu"):
-        raise ValueError("index must be a vector of integers")
-    picks = np.ascontiguousarray(picks, dtype=np.int64)
+    picks = as_index(index)
     # Negative ones are the largest of all without their sign.
     if len(picks) and not picks.view(np.uint64).max() < rows:
         raise ValueError(f"index must be in [0, {rows})")
