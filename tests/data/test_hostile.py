@@ -85,6 +85,19 @@ def test_types_of_numbers(dtype):
     assert np.array_equal(found[1], expected[1])
 
 
+def test_numbers_beyond_doubles_are_infinite_without_a_word():
+    X, y = np.array([["1e4000", "1"], ["1", "1"]], dtype=np.longdouble), np.array([1, "1e4000"], dtype=np.longdouble)
+    for rows in (X, csr_array(X)):
+        assert not Arrays(rows, y).clipped_sum(Squared(), np.ones(2), grid=GRID, **GUARDS).any()
+    assert [np.isfinite(record).tolist() for record in Arrays(X, y)] == [[False, True, True], [True, True, False]]
+
+
+def test_records_are_not_printed():
+    data = Arrays(np.full((2, 1), 4111.0), [4111.0, 4111.0], [SECRET, SECRET], Arrays([[4111.0]], [4111.0]))
+    assert repr(data) == "Arrays(2 records of width 1, with users, public=Arrays(1 records of width 1))"
+    assert "4111" not in repr(next(data.pieces()))
+
+
 def test_views_and_read_only_arrays():
     wide = np.random.default_rng(0).normal(size=(40, 12))
     for X in (wide[::2, ::3], wide[::-1, 3:7], np.broadcast_to(wide[0, :4], (20, 4)), wide.T[:4].T):
@@ -105,6 +118,9 @@ def test_views_and_read_only_arrays():
         lambda: Arrays([[1.0]], [SECRET]),
         lambda: Arrays(coo_array(np.eye(2)), [1.0, 2.0]),
         lambda: Arrays(csr_array(np.eye(2, dtype=complex)), [1.0, 2.0]),
+        lambda: Arrays(np.ma.masked_array([[1.0]], [[True]]), [1.0]),
+        lambda: Arrays([[1.0]], np.ma.masked_array([1.0], [True])),
+        lambda: Blocks(1, 1, lambda: [(np.ma.masked_array([[1.0]], [[True]]), [1.0])]).gram(),
         lambda: Arrays([[1.0]], [1.0], [SECRET, SECRET]),
         lambda: Arrays([[1.0]], [1.0], public=SECRET),
         lambda: records_of(SECRET, [1.0]),

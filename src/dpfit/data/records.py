@@ -27,13 +27,14 @@ from dpfit.kernels.bounds import Guards
 from dpfit.kernels.rounding import pairwise
 from dpfit.kernels.rows import as_index, as_rows, is_compressed
 from dpfit.losses.base import Loss
+from dpfit.losses.guards import as_floats, unmasked
 from dpfit.noise.lattice import LIMIT, Grid
 
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Piece:
     """Some consecutive records: rows, labels, the number of the first, and whose they are."""
 
@@ -71,7 +72,7 @@ class Data(ABC):
         for piece in self.pieces():
             for row, label in zip(piece.rows, piece.labels, strict=True):
                 dense = row.toarray().ravel() if hasattr(row, "toarray") else row
-                yield np.append(np.asarray(dense, dtype=np.float64), label)
+                yield as_floats(np.append(dense, label))
 
     @property
     def units(self) -> Units:
@@ -182,7 +183,7 @@ class Data(ABC):
                 return
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Arrays(Data):
     """Rows and labels in arrays; nothing is copied.
 
@@ -223,6 +224,12 @@ class Arrays(Data):
                 raise ValueError(f"there are {len(labels)} rows and {len(users)} user ids")
             object.__setattr__(self, "users", users)
         _check_public(self)
+
+    def __repr__(self) -> str:
+        # What is printed may be logged: shapes, no records.
+        users = "" if self.users is None else ", with users"
+        public = "" if self.public is None else f", public={self.public!r}"
+        return f"Arrays({self.n} records of width {self.width}{users}{public})"
 
     @property
     def n(self) -> int:
@@ -310,8 +317,9 @@ def records_of(source: Any, labels: Any, users: Any = None, *, public: Data | No
 
 
 def _array(name: str, values: Any, axes: int) -> npt.NDArray[Any]:
+    given = unmasked(name, values)
     try:
-        array: npt.NDArray[Any] = np.asanyarray(values)
+        array: npt.NDArray[Any] = np.asanyarray(given)
     except (ValueError, TypeError, OverflowError):
         # The original message may quote what is in there.
         raise ValueError(f"{name} must be an array of numbers") from None
@@ -327,7 +335,7 @@ def _compressed(matrix: Any) -> Any:
     if outside.any():
         if not rows.shape[1]:
             return type(rows)(rows.shape)
-        rows = rows.copy() if rows.dtype.kind == "f" else rows.astype(np.float64)
+        rows = rows.copy() if rows.dtype.kind == "f" else as_floats(rows)
         rows.data[outside], rows.indices[outside] = np.nan, 0
     return rows
 

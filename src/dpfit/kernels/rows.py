@@ -17,6 +17,7 @@ from numba.extending import overload
 
 from dpfit.kernels.bounds import Guards as Guards
 from dpfit.kernels.prefetch import prefetch
+from dpfit.losses.guards import as_floats, unmasked
 from dpfit.noise.source import Floats, Steps
 
 BLOCKS = 64
@@ -73,7 +74,7 @@ def width_of(X: Any) -> int:
 def as_rows(X: Any) -> Any:
     """Return a matrix of real numbers, dense or CSR, without copying it."""
     compressed = is_compressed(X)
-    matrix = X if compressed else np.asarray(X)
+    matrix = X if compressed else np.asarray(unmasked("X", X))
     if matrix.ndim != 2:
         raise ValueError(f"X must be a matrix, got an array with {matrix.ndim} axes")
     if compressed and not _has_rows(matrix):
@@ -91,10 +92,10 @@ def _has_rows(X: Any) -> bool:
 
 def as_labels(y: npt.ArrayLike, rows: int) -> Floats:
     """Return one float64 label per row, converted once if they are of another type."""
-    labels = np.asarray(y)
+    labels = np.asarray(unmasked("y", y))
     if labels.shape != (rows,):
         raise ValueError(f"y must have one label for each of the {rows} rows, got shape {labels.shape}")
-    return read_only(np.ascontiguousarray(_real("y", labels), dtype=np.float64))
+    return read_only(np.ascontiguousarray(as_floats(_real("y", labels))))
 
 
 def as_points(name: str, theta: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
@@ -166,7 +167,7 @@ def pieces(X: Any, y: Floats, index: npt.ArrayLike | None) -> Iterator[tuple[Any
     size = max(1, _COPIED // max(1, X.shape[1]))
     for start in range(0, count, size):
         chosen = picks[start : start + size] if len(picks) else slice(start, min(start + size, count))
-        rows = read_only(np.ascontiguousarray(X[chosen], dtype=dtype))
+        rows = read_only(np.ascontiguousarray(as_floats(X[chosen], dtype)))
         yield rows, read_only(np.ascontiguousarray(y[chosen])), as_picks(None, 0)[0], len(rows)
 
 
@@ -175,7 +176,7 @@ def _compressed(X: Any) -> Compressed:
         X = X.copy()
         X.sum_duplicates()
     if X.dtype not in (np.float64, np.float32):
-        X = X.astype(np.float64)
+        X = as_floats(X)
     return Compressed(read_only(X.data), read_only(X.indices), read_only(X.indptr), int(X.shape[1]))
 
 
