@@ -12,9 +12,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from dpfit.kernels.bounds import Limits, guarded
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import layout, measured, picked, width_of, write_row
 from dpfit.losses.custom import CustomLoss, JaxLoss
 from dpfit.losses.guards import clip_gradients
@@ -49,7 +49,7 @@ def _finite(terms: Floats) -> Floats:
     return np.where(np.isfinite(terms).all(axis=1, keepdims=True), terms, 0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _write_guarded(
     given: Any, y: Floats, picks: Steps, start: int, bounds: tuple[Any, ...], rows: Floats, labels: Floats
 ) -> None:

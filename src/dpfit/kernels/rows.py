@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
 from dpfit.kernels.bounds import Guards as Guards
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.prefetch import prefetch
 from dpfit.losses.guards import as_floats, unmasked
 from dpfit.noise.source import Floats, Steps
@@ -195,7 +196,7 @@ def blocks(rows: int, width: int) -> int:
     return max(1, wanted, -(-rows // LARGEST_BLOCK))
 
 
-@njit(cache=True, forceinline=True)
+@compiled(forceinline=True)
 def picked(picks: Steps, p: int) -> int:
     """Return the row at position `p` of a pass."""
     return picks[p] if len(picks) else p
@@ -203,7 +204,7 @@ def picked(picks: Steps, p: int) -> int:
 
 # The sums below may be reassociated into vector lanes. They are compiled once, on their own, for contiguous rows and
 # without peeling for alignment, so that their order, and thus their bits, depend on the length of the row only.
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@compiled(fastmath={"reassoc", "nsz", "contract"})
 def dense_products(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the inner product of ``X[i]`` and ``Theta[k]``, and the squared norm of ``X[i]``."""
     inner, square = 0.0, 0.0
@@ -215,7 +216,7 @@ def dense_products(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[
 
 
 # In the given order: reassociated, squares of huge entries would be taken before they are scaled.
-@njit(cache=True)
+@compiled()
 def dense_scaled_products(X: npt.NDArray[Any], i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the inner product of ``scale * X[i]`` and ``Theta[k]``, and the squared norm of ``scale * X[i]``."""
     inner, square = 0.0, 0.0
@@ -226,7 +227,7 @@ def dense_scaled_products(X: npt.NDArray[Any], i: int, scale: float, Theta: Floa
     return inner, square
 
 
-@njit(cache=True)
+@compiled()
 def compressed_products(X: Compressed, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the products of ``scale * X[i]``; NaN for a row that is not well formed."""
     inner, square, last = 0.0, 0.0, -1
@@ -357,7 +358,7 @@ def _advance(
     return dense if isinstance(X, types.Array) else compressed
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@compiled(error_model="numpy", forceinline=True)
 def measured(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float, float]:
     """Return ``(scale, inner, norm)``: a power of two, and the two products of ``scale * X[i]``.
 
@@ -369,7 +370,7 @@ def measured(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float, float
     return rescaled(X, i, square, Theta, k)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def rescaled(X: Any, i: int, square: float, Theta: Floats, k: int) -> tuple[float, float, float]:
     """Return what `measured` does, of a row whose squared norm came out as too small, too large or not a number."""
     # Largest entries are below 2**-450 or above 2**485 here; scaled ones are in [2**-474, 2**424], far from both ends.
