@@ -261,8 +261,9 @@ def test_bad_parameters_are_refused(bad):
 
 
 def test_envelopes_of_other_things_are_refused():
-    for loss in (Distance(), LipschitzEnvelope(Logistic(), 0.5), "logistic"):
-        with pytest.raises(ValueError, match="generalized linear"):
+    own = CustomLoss(value_function=abs, gradient_function=abs, lipschitz_bound=1.0, is_convex=True)
+    for loss in (Distance(), LipschitzEnvelope(Logistic(), 0.5), own, "logistic"):
+        with pytest.raises(ValueError, match=r"generalized linear.* clip gradients .*, or take HuberDistance"):
             LipschitzEnvelope(loss, 1.0)
 
 
