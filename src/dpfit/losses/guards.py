@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpfit.noise import Source
-from dpfit.privacy.check import count, number, positive
+from dpfit.privacy.check import count, moderate, number
 from dpfit.privacy.record import Record
 
 Floats = NDArray[np.float64]
@@ -42,8 +42,7 @@ class RowBall(Record):
 
     def __post_init__(self) -> None:
         # Radii near the ends of the range of doubles would void the error analysis.
-        if not 1e-100 <= positive("radius", self.radius) <= 1e100:
-            raise ValueError(f"radius must lie between 1e-100 and 1e100, got {self.radius!r}")
+        moderate("radius", self.radius)
 
     def apply(self, rows: ArrayLike) -> Floats:
         """The guarded rows, of shape (n, d); the input is not changed."""
