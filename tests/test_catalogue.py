@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from dpfit.catalogue import ENTRIES, SERVED, entry, served
 from dpfit.core import Interactive, Step, plan_from_json
+from dpfit.losses import CustomLoss
 from dpfit.privacy import Budget
 
 BUDGETS = {
@@ -45,6 +47,30 @@ def _shape(value):
     if isinstance(value, tuple):
         return tuple(map(_shape, value))
     return type(value), np.shape(value), getattr(value, "dtype", None)
+
+
+LINEAR = ("preconditioned_gd", "warm_start_gd", "pda_dpmd", "objective_perturbation", "sufficient_statistics")
+
+
+@pytest.mark.parametrize("row", [e for e in ENTRIES if e.problem == "minimize"], ids=lambda e: e.name)
+def test_losses_of_the_caller_are_not_claimed_to_be_exact(row):
+    """This one centres its batch: a record that is replaced moves the clipped gradients of all others."""
+    centred = CustomLoss(
+        value_function=lambda theta, rows, labels: (rows - rows.mean(axis=0)) @ theta,
+        gradient_function=lambda theta, rows, labels: rows - rows.mean(axis=0),
+        lipschitz_bound=1.0,
+        smoothness_bound=1.0,
+        is_convex=True,
+    )
+    problem = replace(row.load().example("replace")[0], loss=centred)
+    budget = Budget(**BUDGETS[row.guarantees[-1]])
+    if row.name in LINEAR:
+        with pytest.raises(ValueError, match=r"generalized linear|Squared"):
+            row.load().plan(problem, budget)
+        return
+    basis = row.load().plan(problem, budget).basis
+    assert basis.arithmetic == "idealised"
+    assert any("that record and the parameter only" in a.text for a in basis.assumptions if a.status == "declared")
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

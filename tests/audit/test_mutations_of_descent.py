@@ -28,7 +28,7 @@ def audited(relation):
     other = Arrays(-rows, np.zeros(N)) if relation == "replace" else Arrays(rows[:-1], np.zeros(N - 1))
     gap = STEPS / N
     centres = (np.array([-gap]), np.array([gap])) if relation == "replace" else (np.array([-gap]), np.array([0.0]))
-    plan = Step(mechanism, trajectory_basis(Budget(mu=1.0, relation=relation)))
+    plan = Step(mechanism, trajectory_basis(mechanism.problem.loss, Budget(mu=1.0, relation=relation)))
     return audit_plan(
         plan, Arrays(rows, np.zeros(N)), other, runs=20_000, attacks=(Projection(centres),), strategy=Fixed(0.5),
         random_state=4,

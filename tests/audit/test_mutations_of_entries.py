@@ -91,7 +91,7 @@ def sampled_descent():
     n, steps = 10, 5
     problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), features=1)
     mechanism = NoisySGD(problem, "replace", math.sqrt(steps), steps, float(n), 1.0, 1.0)
-    plan = Step(mechanism, sampled_basis(Budget(mu=1.0)))
+    plan = Step(mechanism, sampled_basis(mechanism.problem.loss, Budget(mu=1.0)))
     labels = np.tile([1e6, -1e6], n // 2)
     other = np.append(labels[:-1], 1e6)
     ends = (0.0, 2.0 * steps / n)

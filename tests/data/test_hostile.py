@@ -62,6 +62,15 @@ def test_small_shapes(loss, shape):
             assert data.hessian_vector(loss, theta, theta, **GUARDS).shape == theta.shape
 
 
+def test_entries_without_a_column_are_not_written_anywhere():
+    X = csr_array((np.ones(4, dtype=np.float32), [0, 10**9, 1, -7], [0, 2, 3, 4]), shape=(3, 2))
+    data = Arrays(X, np.ones(3))
+    assert np.array_equal([np.isfinite(record).all() for record in data], [False, True, False])
+    one = Arrays([[0.0, 1.0]], [1.0]).clipped_sum(Squared(), np.zeros(2), grid=GRID, **GUARDS)
+    assert np.array_equal(data.clipped_sum(Squared(), np.zeros(2), grid=GRID, **GUARDS), one)
+    assert len(list(Arrays(csr_array((np.ones(1), [5], [0, 1]), shape=(1, 0)), [1.0]))) == 1
+
+
 def test_constant_columns_and_duplicated_records():
     X, y = np.full((50, 3), 7.0), np.ones(50)
     one = Arrays(X[:1], y[:1]).clipped_sum(Squared(), np.zeros(3), grid=GRID, **GUARDS)
@@ -75,6 +84,19 @@ def test_types_of_numbers(dtype):
     found = Arrays(X.astype(dtype), np.ones(3, dtype=dtype)).gradient(Squared(), [1.0, 2.0])
     assert found[0] == expected[0]
     assert np.array_equal(found[1], expected[1])
+
+
+def test_numbers_beyond_doubles_are_infinite_without_a_word():
+    X, y = np.array([["1e4000", "1"], ["1", "1"]], dtype=np.longdouble), np.array([1, "1e4000"], dtype=np.longdouble)
+    for rows in (X, csr_array(X)):
+        assert not Arrays(rows, y).clipped_sum(Squared(), np.ones(2), grid=GRID, **GUARDS).any()
+    assert [np.isfinite(record).tolist() for record in Arrays(X, y)] == [[False, True, True], [True, True, False]]
+
+
+def test_records_are_not_printed():
+    data = Arrays(np.full((2, 1), 4111.0), [4111.0, 4111.0], [SECRET, SECRET], Arrays([[4111.0]], [4111.0]))
+    assert repr(data) == "Arrays(2 records of width 1, with users, public=Arrays(1 records of width 1))"
+    assert "4111" not in repr(next(data.pieces()))
 
 
 def test_views_and_read_only_arrays():
@@ -97,6 +119,9 @@ def test_views_and_read_only_arrays():
         lambda: Arrays([[1.0]], [SECRET]),
         lambda: Arrays(coo_array(np.eye(2)), [1.0, 2.0]),
         lambda: Arrays(csr_array(np.eye(2, dtype=complex)), [1.0, 2.0]),
+        lambda: Arrays(np.ma.masked_array([[1.0]], [[True]]), [1.0]),
+        lambda: Arrays([[1.0]], np.ma.masked_array([1.0], [True])),
+        lambda: Blocks(1, 1, lambda: [(np.ma.masked_array([[1.0]], [[True]]), [1.0])]).gram(),
         lambda: Arrays([[1.0]], [1.0], [SECRET, SECRET]),
         lambda: Arrays([[1.0]], [1.0], public=SECRET),
         lambda: records_of(SECRET, [1.0]),

@@ -67,6 +67,14 @@ def test_a_minibatch_is_the_sum_of_its_rows(size):
     assert data.rows(np.zeros(0, dtype=np.int64)).n == 0
     with pytest.raises(ValueError, match="outside"):
         data.gradient(Logistic(), theta, index=np.array([301]))
+    for wrong in (
+        np.arange(301) < 3,
+        np.array([0.0, 1.0]),
+    ):  # a mask, read as numbers, would be many copies of two rows
+        with pytest.raises(ValueError, match="vector of integers"):
+            data.clipped_sum(Logistic(), theta, grid=GRID, index=wrong, **GUARDS)
+        with pytest.raises(ValueError, match="vector of integers"):
+            data.rows(wrong)
 
 
 def test_memory_mapped_files_are_arrays(tmp_path):

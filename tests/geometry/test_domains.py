@@ -223,6 +223,12 @@ def test_the_linear_minimizer_of_a_ball_is_opposite_to_the_gradient():
     assert L2Ball(2, 2.0).linear_minimizer([0.0, 0.0]).tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("domain", BOUNDED, ids=str)
+@pytest.mark.parametrize("odd", [math.inf, -math.inf, math.nan])
+def test_linear_minimizers_of_what_is_not_finite_are_points_of_the_domain(domain, odd):
+    assert domain.contains(domain.linear_minimizer([odd] + [1.0] * (domain.dimension - 1)), 1e-12)
+
+
 def marginals(domain):
     """Transforms of uniform points that are uniform on [0, 1], and how to shrink the points by a factor."""
     centre = domain.centre

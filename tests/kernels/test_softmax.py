@@ -51,6 +51,14 @@ def test_against_the_reference(guards, dtype):
     assert close(gradient, expected[1])
 
 
+def test_labels_beyond_the_classes_are_the_nearest_one_in_loss_and_kernel():
+    labels = [7, -1, 2, 10**15]
+    slopes = Softmax(3).gradient(np.zeros((4, 3)), labels)
+    for label, slope in zip(labels, slopes, strict=True):
+        assert close(softmax_gradient([[1.0]], [label], np.zeros((1, 3)))[1][0], slope)
+    assert slopes.argmin(axis=1).tolist() == [2, 0, 2, 2]
+
+
 def test_two_classes_are_the_logistic_loss():
     X, _, Theta = sample()
     y = (np.arange(120) % 2).astype(float)

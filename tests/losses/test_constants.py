@@ -342,3 +342,33 @@ def test_an_infinite_radius_is_the_whole_space():
     for bad in (-1.0, math.nan, "wide"):
         with pytest.raises(ValueError, match="radius must be"):
             Logistic().lipschitz(Bounds(1.0), bad)
+
+
+EXTREME = [
+    make(size) for make in (Huber, SmoothedHinge, HuberDistance, lambda size: QuantileHuber(0.3, size),
+    lambda size: LipschitzEnvelope(Squared(), size)) for size in (1e-100, 1e100)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", [Squared(), Logistic(), Softmax(3), SquaredDistance(), *EXTREME], ids=str)
+def test_constants_at_the_ends_of_what_may_be_declared_are_numbers(loss):
+    labels = [(None, None), (-1e-100, 1e-100), (-1e100, 1e100)]
+    for norm, ends, radius in itertools.product((1e-100, 1e100), labels, (None, 1e-300, 1.0, 1e100, 1e308)):
+        for name in ("lipschitz", "lipschitz_diff", "smoothness"):
+            try:
+                value = getattr(loss, name)(Bounds(norm, *ends), radius).value
+            except ValueError:  # only what has no bound at all
+                assert isinstance(loss, Squared | SquaredDistance), name
+                continue
+            assert 0 < value < math.inf, (name, norm, ends, radius)
+
+
+@pytest.mark.parametrize("size", [1e-170, 9.9e-101, 1.1e100, 1e160])
+def test_what_kernels_would_refuse_cannot_be_declared(size):
+    """Squares of such numbers vanish or overflow: constants would be too small, or none."""
+    for make in (Bounds, Huber, SmoothedHinge, HuberDistance, lambda size: LipschitzEnvelope(Squared(), size)):
+        with pytest.raises(ValueError, match="between 1e-100 and 1e100"):
+            make(size)
+    if size > 1:
+        with pytest.raises(ValueError, match="between -1e100 and 1e100"):
+            Bounds(1.0, -size, 0.0)

@@ -52,6 +52,11 @@ def test_wrong_shapes_of_results_are_said():
         wrong.value(theta, rows, labels)
     with pytest.raises(ValueError, match=r"gradient_function .* \(50, 4\)"):
         wrong.gradient(theta, rows, labels)
+    text = CustomLoss(value_function=lambda *_: ["x4111"], gradient_function=lambda *_: "x4111", lipschitz_bound=1.0)
+    for method in (text.value, text.gradient):
+        with pytest.raises(ValueError, match=r"what \w+_function returns must be an array of numbers") as error:
+            method(theta, rows, labels)
+        assert "4111" not in str(error.value)
     with pytest.raises(ValueError, match="as many labels"):
         wrong.value(theta, rows, labels[:3])
 

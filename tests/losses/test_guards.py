@@ -159,8 +159,24 @@ def test_classes_of_any_kind():
     assert Classes((0, 1, 2)).apply(np.array([2.0, np.nan, 1.0, 7.0])).tolist() == [2, 0, 1, 0]
     assert Classes(("a", "b")).apply(np.array(["b", "zebra", "a"])).tolist() == [1, 0, 0]
     assert Classes(("a", 3)).apply([3, None, ["a"], {}, "a", "b"]).tolist() == [1, 0, 0, 0, 0, 0]
+    assert Classes(("a", 3)).apply([(1, [2]), 3]).tolist() == [0, 1]
+    assert Classes(("a", 3)).apply([(1, 2), (3, 4)]).tolist() == [0, 0]
     assert Classes((1, 2)).apply([]).tolist() == []
     assert Classes((False, True)).apply(np.array([True, False])).tolist() == [1, 0]
+
+
+def test_numbers_beyond_doubles_are_infinite_without_a_word():
+    huge = np.array(["1e4000", "1"], dtype=np.longdouble)
+    assert RowBall(2.0).apply(huge[:, np.newaxis]).tolist() == [[0.0], [1.0]]
+    assert LabelInterval(-1.0, 2.0).apply(huge).tolist() == [2.0, 1.0]
+
+
+def test_masked_arrays_are_refused():
+    """Their hidden values would be summed."""
+    with pytest.raises(ValueError, match="rows must not be a masked array: fill it with NaN"):
+        RowBall(1.0).apply(np.ma.masked_array([[99.0]], [[True]]))
+    with pytest.raises(ValueError, match="labels must not be a masked array"):
+        BinaryLabels().apply(np.ma.masked_array([99.0], [False]))
 
 
 @pytest.mark.parametrize(

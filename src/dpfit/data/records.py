@@ -25,15 +25,16 @@ from dpfit.data.table import Table
 from dpfit.kernels import passes
 from dpfit.kernels.bounds import Guards
 from dpfit.kernels.rounding import pairwise
-from dpfit.kernels.rows import is_compressed
+from dpfit.kernels.rows import as_index, as_rows, is_compressed
 from dpfit.losses.base import Loss
+from dpfit.losses.guards import as_floats, unmasked
 from dpfit.noise.lattice import LIMIT, Grid
 
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Piece:
     """Some consecutive records: rows, labels, the number of the first, and whose they are."""
 
@@ -71,7 +72,7 @@ class Data(ABC):
         for piece in self.pieces():
             for row, label in zip(piece.rows, piece.labels, strict=True):
                 dense = row.toarray().ravel() if hasattr(row, "toarray") else row
-                yield np.append(np.asarray(dense, dtype=np.float64), label)
+                yield as_floats(np.append(dense, label))
 
     @property
     def users(self) -> Any:
@@ -160,7 +161,7 @@ class Data(ABC):
         """Some records in increasing order, copied into memory, with their users and the public data."""
         parts = [
             (piece.rows[local], piece.labels[local], None if piece.users is None else piece.users[local])
-            for piece, local in self._picked(np.sort(index))
+            for piece, local in self._picked(index)
             if len(local)
         ]
         if not parts:
@@ -175,8 +176,9 @@ class Data(ABC):
             for piece in self.pieces():
                 yield piece, None
             return
-        order = np.sort(np.asarray(index, dtype=np.int64))
+        order = np.sort(as_index(index))
         if len(order) and (order[0] < 0 or order[-1] >= self.n):
+            # How many records there are may be private.
             raise ValueError("an index points outside the records")
         for piece in self.pieces():
             low, high = np.searchsorted(order, [piece.start, piece.start + len(piece.labels)])
@@ -187,7 +189,7 @@ class Data(ABC):
                 return
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Arrays(Data):
     """Rows and labels in arrays; nothing is copied.
 
@@ -215,7 +217,7 @@ class Arrays(Data):
     public: Data | None = None
 
     def __post_init__(self) -> None:
-        matrix = self.matrix if is_compressed(self.matrix) else _array("matrix", self.matrix, 2)
+        matrix = _compressed(self.matrix) if is_compressed(self.matrix) else _array("matrix", self.matrix, 2)
         labels = _array("labels", self.labels, 1)
         if matrix.dtype.kind not in "biuf" or labels.dtype.kind not in "biuf":
             raise ValueError(f"{'labels' if matrix.dtype.kind in 'biuf' else 'matrix'} must hold numbers")
@@ -229,6 +231,12 @@ class Arrays(Data):
                 raise ValueError(f"there are {len(labels)} rows and {len(users)} user ids")
             object.__setattr__(self, "users", users)
         _check_public(self)
+
+    def __repr__(self) -> str:
+        # What is printed may be logged: shapes, no records.
+        users = "" if self.users is None else ", with users"
+        public = "" if self.public is None else f", public={self.public!r}"
+        return f"Arrays({self.n} records of width {self.width}{users}{public})"
 
     @property
     def n(self) -> int:
@@ -324,14 +332,27 @@ def _mapped(path: str | Path) -> Any:
 
 
 def _array(name: str, values: Any, axes: int) -> npt.NDArray[Any]:
+    given = unmasked(name, values)
     try:
-        array: npt.NDArray[Any] = np.asanyarray(values)
+        array: npt.NDArray[Any] = np.asanyarray(given)
     except (ValueError, TypeError, OverflowError):
         # The original message may quote what is in there.
         raise ValueError(f"{name} must be an array of numbers") from None
     if array.ndim != axes:
         raise ValueError(f"{name} must have {axes} axes, got {array.ndim}")
     return array
+
+
+def _compressed(matrix: Any) -> Any:
+    """A CSR matrix, each entry with a column; one that has none becomes NaN, and its record the neutral one."""
+    rows = as_rows(matrix)
+    outside = (rows.indices < 0) | (rows.indices >= rows.shape[1])
+    if outside.any():
+        if not rows.shape[1]:
+            return type(rows)(rows.shape)
+        rows = rows.copy() if rows.dtype.kind == "f" else as_floats(rows)
+        rows.data[outside], rows.indices[outside] = np.nan, 0
+    return rows
 
 
 def _check_public(data: Data) -> None:

@@ -65,8 +65,10 @@ class L2Ball(Domain):
         return self.project(self.centre + source.uniform_ball(self.d, self.norm_bound, size))
 
     def linear_minimizer(self, gradient: ArrayLike) -> Floats:
-        """The boundary point opposite to the gradient; the centre for a gradient of zero."""
-        return np.asarray(self.centre - self.norm_bound * _unit(self._points(gradient)))
+        """The boundary point opposite to the gradient; the centre for a gradient of zero, or one that is not finite."""
+        gradients = self._points(gradient)
+        usable = np.isfinite(gradients).all(axis=-1, keepdims=True)
+        return np.asarray(self.centre - self.norm_bound * _unit(np.where(usable, gradients, 0.0)))
 
     def _project(self, points: Floats) -> Floats:
         offsets = self._half_offsets(points)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, TypedDict, Unpack
 
-from numba import njit
+from dpfit.kernels.compiled import compiled
 
 _LEAST, _MOST = 1e-100, 1e100
 
@@ -99,7 +99,7 @@ def _shrunk(name: str, bound: float, terms: int) -> float:
     return bound * (1.0 - (terms + 16) * 2.0**-53)
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@compiled(error_model="numpy", forceinline=True)
 def guarded(scale: float, inner: float, norm: float, label: float, limits: Limits) -> tuple[float, float, float]:
     """Return ``(factor, margin, label)`` of the repaired record, whose row is ``factor * (scale * x)``.
 
@@ -115,7 +115,7 @@ def guarded(scale: float, inner: float, norm: float, label: float, limits: Limit
     return factor, margin, min(max(known, limits.lower), limits.upper)
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@compiled(error_model="numpy", forceinline=True)
 def clipped(slope: float, factor: float, norm: float, clip: float) -> float:
     """Return the coefficient of ``scale * x`` in the gradient ``slope * factor * (scale * x)``, clipped.
 

@@ -2,7 +2,8 @@
 
 Guards are those of the compiled loops, contributions are bounded whatever the caller's functions return, and those that
 are not finite count as zero. What a function returns for a record may depend on its batch in the last bits (matrix
-products do), so that the arithmetic of private sums is *idealised* here.
+products do), so that the arithmetic of private sums is *idealised* here, and that it does not depend on other records
+is *declared* (`dpfit.losses.custom.vouched`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from dpfit.kernels.bounds import Limits, guarded
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import layout, measured, picked, width_of, write_row
 from dpfit.losses.custom import CustomLoss, JaxLoss
 from dpfit.losses.guards import clip_gradients
@@ -48,7 +49,7 @@ def _finite(terms: Floats) -> Floats:
     return np.where(np.isfinite(terms).all(axis=1, keepdims=True), terms, 0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _write_guarded(
     given: Any, y: Floats, picks: Steps, start: int, bounds: tuple[Any, ...], rows: Floats, labels: Floats
 ) -> None:

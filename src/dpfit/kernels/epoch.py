@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dpfit.kernels import glm
 from dpfit.kernels.bounds import Guards, limits
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.fixed import inverse_step
 from dpfit.kernels.rows import as_labels, as_rows, blocks, is_compressed, pieces, read_only
 from dpfit.kernels.threads import THREADED, spread
@@ -131,7 +131,7 @@ def in_place(X: Any) -> bool:
     )
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled(error_model="numpy", nogil=True)
 def _descend(
     rows: Any, y: Floats, batches: Steps, point: Floats, chosen: Steps, n: int, noise: Steps, first: int, picks: Steps,
     walk: Floats, loss: tuple[Any, ...], bounds: tuple[Any, ...], inverse: float, pace: tuple[Any, ...],

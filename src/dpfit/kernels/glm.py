@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from dpfit.kernels.bounds import Limits, clipped, guarded
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import (
     AHEAD,
     SMALL,
@@ -26,7 +26,7 @@ from dpfit.losses.links import LOGISTIC, Link, envelope_curvature, envelope_slop
 from dpfit.noise.source import Floats, Steps
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _weigh(
     link: Link, scales: Floats, inners: Floats, norms: Floats, labels: Floats, limits: Limits, unit: float,
     weights: Floats,
@@ -48,7 +48,7 @@ def _weigh(
             weights[r] = unit * clipped(slope, factor, norms[r], limits.clip)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled(error_model="numpy", nogil=True)
 def gradients(
     first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats,
     loss: tuple[Any, ...], bounds: tuple[Any, ...], inverse: float, valued: bool, values: Floats, sums: Floats,
@@ -105,7 +105,7 @@ def gradients(
                     add_row(X, tile[r], scales[r], weights[r], whole, block, k)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled(error_model="numpy", nogil=True)
 def curvatures(
     first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats, vectors: Floats,
     loss: tuple[Any, ...], bounds: tuple[Any, ...], traces: Floats, sums: Floats,
@@ -124,7 +124,7 @@ def curvatures(
                 add_row(X, i, scale, bend * factor * along, False, sums[b], 0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def write_scaled(
     rows: Any, y: Floats, picks: Steps, start: int, thetas: Floats, loss: tuple[Any, ...], bounds: tuple[Any, ...],
     scaled: Floats, cross: Floats,
@@ -141,7 +141,7 @@ def write_scaled(
             cross[j] += label * scaled[p, j]
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled(error_model="numpy", nogil=True)
 def write_margins(
     first: int, last: int, rows: Any, picks: Steps, count: int, each: int, thetas: Floats, bounds: tuple[Any, ...],
     margins: Floats,

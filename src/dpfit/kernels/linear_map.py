@@ -6,9 +6,9 @@ from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dpfit.kernels.bounds import Guards, Limits, guarded, limits
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import as_labels, as_points, as_rows, layout, measured, picked, pieces, write_row
 from dpfit.noise.source import Floats, Steps
 
@@ -34,7 +34,7 @@ def mapped(X: Any, y: npt.ArrayLike, matrix: npt.ArrayLike, **guards: Unpack[Gua
     return seen, labels
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _write_mapped(
     given: Any, y: Floats, picks: Steps, matrix: Floats, bounds: tuple[Any, ...], seen: Floats, labels: Floats
 ) -> None:

@@ -13,9 +13,9 @@ from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dpfit.kernels.bounds import Guards, Limits, guarded, limits
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.fixed import LARGEST_BLOCK, inverse_step, total
 from dpfit.kernels.rows import as_labels, as_points, as_rows, measured, pieces
 from dpfit.kernels.threads import spread
@@ -75,7 +75,7 @@ def many_clipped_sums(
     return steps
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled(error_model="numpy", nogil=True)
 def _add_chunks(
     first: int, last: int, X: Any, y: Floats, thetas: Floats, taken: Flags, loss: tuple[Any, ...],
     bounds: tuple[Any, ...], inverse: float, sums: Floats,
@@ -104,7 +104,7 @@ def _add_chunks(
             _add_four(rows, weights, sums[chunk])
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+@compiled(error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
 def _write_margins(row: Floats, factor: float, thetas: Floats, margins: Floats) -> None:
     for k in range(len(thetas)):
         inner = 0.0
@@ -113,7 +113,7 @@ def _write_margins(row: Floats, factor: float, thetas: Floats, margins: Floats) 
         margins[k] = factor * inner
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _weigh(link: Link, label: float, factor: float, most: float, inverse: float, margins: Floats) -> None:
     """Replace margins by coefficients of the row, as `dpfit.kernels.bounds.clipped` does, with its quotient at hand."""
     for k in range(len(margins)):
@@ -125,7 +125,7 @@ def _weigh(link: Link, label: float, factor: float, most: float, inverse: float,
         margins[k] = inverse * (math.copysign(weight, slope) if weight > 0.0 else 0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _add_four(rows: Floats, weights: Floats, sums: Floats) -> None:
     for j in range(rows.shape[1]):
         a, b, c, d = rows[0, j], rows[1, j], rows[2, j], rows[3, j]

@@ -15,9 +15,9 @@ from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dpfit.kernels.bounds import Guards, Limits, guarded, limits
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import as_labels, as_rows, blocks, layout, measured, pieces, read_only, write_row
 from dpfit.kernels.threads import spread
 from dpfit.losses.base import Loss
@@ -77,7 +77,7 @@ def repeated_sums(X: Any, y: npt.ArrayLike, loss: Loss, **guards: Unpack[Guards]
     return sums
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _fill(rows: Any, y: Floats, count: int, start: int, bounds: tuple[Any, ...], tiles: Floats) -> None:
     """Write guarded rows times minus their guarded labels, from the record `start` on."""
     X, guards = layout(rows), Limits(*bounds)
@@ -89,7 +89,7 @@ def _fill(rows: Any, y: Floats, count: int, start: int, bounds: tuple[Any, ...],
         tiles[(start + i) // _TILE, :, (start + i) % _TILE] = row
 
 
-@njit(cache=True, error_model="numpy", nogil=True, fastmath={"reassoc", "nsz", "contract"})
+@compiled(error_model="numpy", nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _logistic(first: int, last: int, tiles: Floats, each: int, thetas: Floats, values: Floats, sums: Floats) -> None:
     """Add values and gradients of blocks ``first .. last`` of tiles."""
     z, ones, slopes = np.zeros(_TILE), np.zeros(_TILE), np.zeros(_TILE)
@@ -115,7 +115,7 @@ def _logistic(first: int, last: int, tiles: Floats, each: int, thetas: Floats, v
                     sums[b, k, j] += total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _activate(z: Floats, ones: Floats, slopes: Floats) -> None:
     """Write ``1 + exp(-abs(z))`` and the slope ``1 / (1 + exp(-z))``, in a loop that becomes vector instructions."""
     for r in range(_TILE):

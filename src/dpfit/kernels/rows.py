@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
 from dpfit.kernels.bounds import Guards as Guards
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.prefetch import prefetch
+from dpfit.losses.guards import as_floats, unmasked
 from dpfit.noise.source import Floats, Steps
 
 BLOCKS = 64
@@ -40,8 +42,8 @@ _INLINED: Any = {"forceinline": True, "error_model": "numpy"}
 class Compressed(NamedTuple):
     """The arrays of a matrix in CSR format, and its number of columns.
 
-    Rows whose column numbers are not increasing or not below the width, and rows that reach beyond the arrays, are
-    values like others that are out of bounds: they are measured as not finite and become the neutral record.
+    Rows whose column numbers are not increasing or not below the width are values like others that are out of bounds:
+    they are measured as not finite and become the neutral record.
     """
 
     data: npt.NDArray[Any]
@@ -72,18 +74,29 @@ def width_of(X: Any) -> int:
 
 def as_rows(X: Any) -> Any:
     """Return a matrix of real numbers, dense or CSR, without copying it."""
-    matrix = X if is_compressed(X) else np.asarray(X)
+    compressed = is_compressed(X)
+    matrix = X if compressed else np.asarray(unmasked("X", X))
     if matrix.ndim != 2:
         raise ValueError(f"X must be a matrix, got an array with {matrix.ndim} axes")
+    if compressed and not _has_rows(matrix):
+        raise ValueError("the row pointers of a CSR matrix must increase from zero, up to at most its stored entries")
     return _real("X", matrix)
+
+
+def _has_rows(X: Any) -> bool:
+    """Whether the rows of a CSR matrix lie within its arrays; scipy does not look, and reads and writes elsewhere."""
+    pointers, stored = X.indptr, min(len(X.data), len(X.indices))
+    if pointers.shape != (X.shape[0] + 1,) or pointers[0] != 0 or pointers[-1] > stored:
+        return False
+    return bool((pointers[:-1] <= pointers[1:]).all())
 
 
 def as_labels(y: npt.ArrayLike, rows: int) -> Floats:
     """Return one float64 label per row, converted once if they are of another type."""
-    labels = np.asarray(y)
+    labels = np.asarray(unmasked("y", y))
     if labels.shape != (rows,):
         raise ValueError(f"y must have one label for each of the {rows} rows, got shape {labels.shape}")
-    return read_only(np.ascontiguousarray(_real("y", labels), dtype=np.float64))
+    return read_only(np.ascontiguousarray(as_floats(_real("y", labels))))
 
 
 def as_points(name: str, theta: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
@@ -96,14 +109,20 @@ def as_points(name: str, theta: npt.ArrayLike, shape: tuple[int, ...]) -> Floats
     return read_only(point)
 
 
+def as_index(index: npt.ArrayLike) -> Steps:
+    """Return numbers of rows; a mask is none, and neither are floats."""
+    picks = np.asarray(index)
+    if picks.ndim != 1 or (len(picks) and picks.dtype.kind not in "iu"):
+        raise ValueError("index must be a vector of integers")
+    # Integers too large for the type become negative ones, which no row has.
+    return np.ascontiguousarray(picks, dtype=np.int64)
+
+
 def as_picks(index: npt.ArrayLike | None, rows: int) -> tuple[Steps, int]:
     """Return the rows of a pass and how many there are; all rows are an empty index and the number of rows."""
     if index is None:
         return read_only(np.empty(0, dtype=np.int64)), rows
-    picks = np.asarray(index)
-    if picks.ndim != 1 or (len(picks) and picks.dtype.kind not in "iu"):
-        raise ValueError("index must be a vector of integers")
-    picks = np.ascontiguousarray(picks, dtype=np.int64)
+    picks = as_index(index)
     # Negative ones are the largest of all without their sign.
     if len(picks) and not picks.view(np.uint64).max() < rows:
         raise ValueError(f"index must be in [0, {rows})")
@@ -149,7 +168,7 @@ def pieces(X: Any, y: Floats, index: npt.ArrayLike | None) -> Iterator[tuple[Any
     size = max(1, _COPIED // max(1, X.shape[1]))
     for start in range(0, count, size):
         chosen = picks[start : start + size] if len(picks) else slice(start, min(start + size, count))
-        rows = read_only(np.ascontiguousarray(X[chosen], dtype=dtype))
+        rows = read_only(np.ascontiguousarray(as_floats(X[chosen], dtype)))
         yield rows, read_only(np.ascontiguousarray(y[chosen])), as_picks(None, 0)[0], len(rows)
 
 
@@ -158,7 +177,7 @@ def _compressed(X: Any) -> Compressed:
         X = X.copy()
         X.sum_duplicates()
     if X.dtype not in (np.float64, np.float32):
-        X = X.astype(np.float64)
+        X = as_floats(X)
     return Compressed(read_only(X.data), read_only(X.indices), read_only(X.indptr), int(X.shape[1]))
 
 
@@ -177,7 +196,7 @@ def blocks(rows: int, width: int) -> int:
     return max(1, wanted, -(-rows // LARGEST_BLOCK))
 
 
-@njit(cache=True, forceinline=True)
+@compiled(forceinline=True)
 def picked(picks: Steps, p: int) -> int:
     """Return the row at position `p` of a pass."""
     return picks[p] if len(picks) else p
@@ -185,7 +204,7 @@ def picked(picks: Steps, p: int) -> int:
 
 # The sums below may be reassociated into vector lanes. They are compiled once, on their own, for contiguous rows and
 # without peeling for alignment, so that their order, and thus their bits, depend on the length of the row only.
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@compiled(fastmath={"reassoc", "nsz", "contract"})
 def dense_products(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the inner product of ``X[i]`` and ``Theta[k]``, and the squared norm of ``X[i]``."""
     inner, square = 0.0, 0.0
@@ -197,7 +216,7 @@ def dense_products(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[
 
 
 # In the given order: reassociated, squares of huge entries would be taken before they are scaled.
-@njit(cache=True)
+@compiled()
 def dense_scaled_products(X: npt.NDArray[Any], i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the inner product of ``scale * X[i]`` and ``Theta[k]``, and the squared norm of ``scale * X[i]``."""
     inner, square = 0.0, 0.0
@@ -208,14 +227,11 @@ def dense_scaled_products(X: npt.NDArray[Any], i: int, scale: float, Theta: Floa
     return inner, square
 
 
-@njit(cache=True)
+@compiled()
 def compressed_products(X: Compressed, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the products of ``scale * X[i]``; NaN for a row that is not well formed."""
     inner, square, last = 0.0, 0.0, -1
-    start, stop = X.indptr[i], X.indptr[i + 1]
-    if not 0 <= start <= stop <= min(len(X.data), len(X.indices)):
-        return 0.0, math.nan
-    for t in range(start, stop):
+    for t in range(X.indptr[i], X.indptr[i + 1]):
         j = X.indices[t]
         if not last < j < X.width:
             return 0.0, math.nan
@@ -342,7 +358,7 @@ def _advance(
     return dense if isinstance(X, types.Array) else compressed
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@compiled(error_model="numpy", forceinline=True)
 def measured(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float, float]:
     """Return ``(scale, inner, norm)``: a power of two, and the two products of ``scale * X[i]``.
 
@@ -354,7 +370,7 @@ def measured(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float, float
     return rescaled(X, i, square, Theta, k)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def rescaled(X: Any, i: int, square: float, Theta: Floats, k: int) -> tuple[float, float, float]:
     """Return what `measured` does, of a row whose squared norm came out as too small, too large or not a number."""
     # Largest entries are below 2**-450 or above 2**485 here; scaled ones are in [2**-474, 2**424], far from both ends.

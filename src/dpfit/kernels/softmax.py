@@ -14,14 +14,14 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from dpfit.kernels.bounds import Limits, clipped, guarded
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import SMALL, add_row, layout, measured, picked, write_row
 from dpfit.noise.source import Floats, Steps
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@compiled(error_model="numpy", forceinline=True)
 def _logits(
     X: Any, i: int, Theta: Floats, label: float, limits: Limits, logits: Floats
 ) -> tuple[float, float, float, float]:
@@ -33,7 +33,7 @@ def _logits(
     return scale, factor, norm, known
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@compiled(error_model="numpy", forceinline=True)
 def _probabilities(logits: Floats) -> tuple[int, float]:
     """Turn logits into probabilities; return the likeliest class and the probability of all others.
 
@@ -49,7 +49,7 @@ def _probabilities(logits: Floats) -> tuple[int, float]:
     return likeliest, others / (1.0 + others)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled(error_model="numpy", nogil=True)
 def gradients(
     first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats, classes: int,
     bounds: tuple[Any, ...], inverse: float, valued: bool, values: Floats, sums: Floats,
@@ -83,7 +83,7 @@ def gradients(
                     add_row(X, i, scale, ratio * residual[c], whole, sums[b, k], c)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled(error_model="numpy", nogil=True)
 def curvatures(
     first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats, vectors: Floats,
     classes: int, bounds: tuple[Any, ...], traces: Floats, sums: Floats,
@@ -111,7 +111,7 @@ def curvatures(
                 add_row(X, i, scale, factor * likely[c] * (along[c] - mean), False, sums[b, 0], c)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def write_guarded(
     rows: Any, y: Floats, picks: Steps, start: int, thetas: Floats, bounds: tuple[Any, ...], kept: Floats, roots: Floats
 ) -> None:

@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dpfit.kernels.bounds import Limits, clipped, guarded
+from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import add_row, layout, measured, picked, write_row
 from dpfit.noise.source import Floats, Steps
 
@@ -31,7 +31,7 @@ class Pull(NamedTuple):
     width: float
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled(error_model="numpy", nogil=True)
 def gradients(
     first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats,
     loss: tuple[Any, ...], bounds: tuple[Any, ...], inverse: float, valued: bool, values: Floats, sums: Floats,

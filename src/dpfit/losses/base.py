@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpfit.privacy.check import non_negative, number, positive
+from dpfit.privacy.check import moderate, non_negative, number
 from dpfit.privacy.record import Record
 
 
@@ -36,7 +36,7 @@ class Bounds(Record):
     Parameters
     ----------
     row_norm
-        Largest Euclidean norm of a feature vector, intercept included.
+        Largest Euclidean norm of a feature vector, intercept included; between 1e-100 and 1e100.
     label_lower, label_upper
         Range of the labels; ``None`` is no bound. Losses of binary labels and of classes do not look at it.
 
@@ -52,7 +52,7 @@ class Bounds(Record):
     label_upper: float | None = None
 
     def __post_init__(self) -> None:
-        positive("row_norm", self.row_norm)
+        moderate("row_norm", self.row_norm)
         ends = [
             number(name, end)
             for name, end in (("label_lower", self.label_lower), ("label_upper", self.label_upper))
@@ -60,6 +60,8 @@ class Bounds(Record):
         ]
         if any(math.isinf(end) for end in ends):
             raise ValueError("a label range has finite ends; write None for no bound")
+        if any(abs(end) > 1e100 for end in ends):
+            raise ValueError("the ends of a label range lie between -1e100 and 1e100; write None for no bound")
         if len(ends) == 2 and not ends[0] < ends[1]:
             raise ValueError(f"a label range needs lower < upper, got [{ends[0]!r}, {ends[1]!r}]")
 
@@ -76,8 +78,12 @@ class Bounds(Record):
 
 
 def parameter_radius(radius: float | None) -> float:
-    """The radius of the ball of parameters; infinity stands for the whole space, as does ``None``."""
-    return math.inf if radius is None else non_negative("radius", radius)
+    """The radius of the ball of parameters; infinity stands for the whole space, as does ``None``.
+
+    A radius beyond 1e100, whose products could overflow, is that of the whole space, which has the larger constants.
+    """
+    checked = math.inf if radius is None else non_negative("radius", radius)
+    return checked if checked <= 1e100 else math.inf
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn
@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpfit.losses.base import Bounds, Constant, Loss, parameter_radius
-from dpfit.losses.guards import clip_gradients
+from dpfit.losses.guards import clip_gradients, numbers
+from dpfit.privacy import Assumption, Basis
 from dpfit.privacy.check import non_negative, positive
 
 Floats = NDArray[np.float64]
@@ -91,6 +92,22 @@ class DeclaredLoss(Loss):
         )
 
 
+def vouched(basis: Basis, loss: Loss) -> Basis:
+    """What a promise about a loss rests on: for functions of the caller, also on what they read and how they round.
+
+    Clipping bounds what they return for a record, but they are given many records at a time: one that centres its batch
+    moves all gradients with each record. Calling them for one record at a time would settle it, at a hundred times the
+    cost.
+
+    >>> vouched(Basis("Gaussian mechanism"), JaxLoss(function=abs, lipschitz_bound=1.0)).arithmetic
+    'idealised'
+    """
+    if not isinstance(loss, DeclaredLoss):
+        return basis
+    alone = Assumption("loss and gradient of a record depend on that record and the parameter only", "declared")
+    return replace(basis, assumptions=(*basis.assumptions, alone), arithmetic="idealised")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CustomLoss(DeclaredLoss):
     """A loss given by NumPy functions of theta, rows and labels that return one value, one gradient for each row.
@@ -112,14 +129,13 @@ class CustomLoss(DeclaredLoss):
     def value(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
         """The losses, of shape (n,)."""
         point, matrix, targets = _example_arrays(theta, rows, labels)
-        values = np.asarray(self.value_function(point, matrix, targets), dtype=np.float64)
-        return _shaped("value_function", values, (len(matrix),))
+        return _returned("value_function", self.value_function(point, matrix, targets), (len(matrix),))
 
     def gradient(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
         """The gradients in theta, of shape (n, d)."""
         point, matrix, targets = _example_arrays(theta, rows, labels)
-        gradients = np.asarray(self.gradient_function(point, matrix, targets), dtype=np.float64)
-        return _shaped("gradient_function", gradients, (len(matrix), *point.shape))
+        gradients = self.gradient_function(point, matrix, targets)
+        return _returned("gradient_function", gradients, (len(matrix), *point.shape))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,17 +201,15 @@ def _double_precision(jax: Any) -> Any:
 def _example_arrays(
     theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None
 ) -> tuple[Floats, Floats, Floats | None]:
-    try:
-        point, matrix = np.asarray(theta, dtype=np.float64), np.asarray(rows, dtype=np.float64)
-        targets = None if labels is None else np.asarray(labels, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError("theta, rows and labels must be arrays of numbers") from None
+    point, matrix = numbers("theta", theta), numbers("rows", rows)
+    targets = None if labels is None else numbers("labels", labels)
     if matrix.ndim != 2 or (targets is not None and len(targets) != len(matrix)):
         raise ValueError("rows of shape (n, d) and as many labels are needed")
     return point, matrix, targets
 
 
-def _shaped(name: str, result: Floats, shape: tuple[int, ...]) -> Floats:
-    if result.shape != shape:
-        raise ValueError(f"{name} must return an array of shape {shape}, got {result.shape}")
-    return result
+def _returned(name: str, result: Any, shape: tuple[int, ...]) -> Floats:
+    array = numbers(f"what {name} returns", result)
+    if array.shape != shape:
+        raise ValueError(f"{name} must return an array of shape {shape}, got {array.shape}")
+    return array

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpfit.losses.base import Bounds, Constant
 from dpfit.losses.glm import GLM, capped_cosine, margin_reach
-from dpfit.privacy.check import positive
+from dpfit.privacy.check import moderate, positive
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,13 @@ class LipschitzEnvelope(GLM):
     bound: float
 
     def __post_init__(self) -> None:
-        positive("bound", self.bound)
+        moderate("bound", self.bound)
         if not isinstance(self.loss, GLM) or isinstance(self.loss, LipschitzEnvelope):
-            raise ValueError("an envelope is of a generalized linear loss that is not itself an envelope")
+            raise ValueError(
+                "an envelope is of a generalized linear loss that is not itself an envelope (use its enveloped()). For "
+                "other losses there is none to compute: clip gradients (noisy_gd, dp_sgd), or take HuberDistance in "
+                "place of SquaredDistance (docs/explanation/losses.md)"
+            )
         # Labels are read as the loss reads them.
         object.__setattr__(self, "binary_labels", self.loss.binary_labels)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpfit.losses.base import Bounds, Constant, Loss, parameter_radius
-from dpfit.privacy.check import number, positive
+from dpfit.privacy.check import moderate, number, positive
 
 if TYPE_CHECKING:
     from dpfit.losses.envelope import LipschitzEnvelope
@@ -278,7 +278,7 @@ class Huber(GLM):
     width: float
 
     def __post_init__(self) -> None:
-        positive("width", self.width)
+        moderate("width", self.width)
 
     @property
     def parameter(self) -> float:
@@ -339,7 +339,7 @@ class SmoothedHinge(GLM):
     width: float
 
     def __post_init__(self) -> None:
-        positive("width", self.width)
+        moderate("width", self.width)
 
     @property
     def parameter(self) -> float:
@@ -419,7 +419,7 @@ class QuantileHuber(GLM):
     def __post_init__(self) -> None:
         if not 0 < number("level", self.level) < 1:
             raise ValueError(f"level must lie strictly between 0 and 1, got {self.level!r}")
-        positive("width", self.width)
+        moderate("width", self.width)
         positive("level * width and (1 - level) * width", min(self.below, self.above))
 
     @property

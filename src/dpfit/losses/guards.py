@@ -7,7 +7,7 @@ the memory layout. A record with NaN or infinite features becomes a public neutr
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpfit.losses.owners import owners
 from dpfit.noise import Source
-from dpfit.privacy.check import count, number, positive
+from dpfit.privacy.check import count, moderate, number
 from dpfit.privacy.record import Record
 
 Floats = NDArray[np.float64]
@@ -44,8 +44,7 @@ class RowBall(Record):
 
     def __post_init__(self) -> None:
         # Radii near the ends of the range of doubles would void the error analysis.
-        if not 1e-100 <= positive("radius", self.radius) <= 1e100:
-            raise ValueError(f"radius must lie between 1e-100 and 1e100, got {self.radius!r}")
+        moderate("radius", self.radius)
 
     def apply(self, rows: ArrayLike) -> Floats:
         """The guarded rows, of shape (n, d); the input is not changed."""
@@ -186,16 +185,19 @@ class Classes(Record):
 
     def apply(self, labels: Any) -> Indices:
         """The class numbers, of shape (n,)."""
-        given = labels if isinstance(labels, np.ndarray) else np.array(list(labels), dtype=object)
-        if given.ndim != 1:
-            raise ValueError(f"labels must have shape (n,), got {given.shape}")
-        numbers = {label: index for index, label in enumerate(self.classes)}
-        return np.fromiter((_lookup(numbers, label) for label in given.tolist()), dtype=np.int64, count=len(given))
+        if isinstance(labels, np.ndarray) and labels.ndim != 1:
+            raise ValueError(f"labels must have shape (n,), got {labels.shape}")
+        given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+        known = {label: index for index, label in enumerate(self.classes)}
+        return np.array([_lookup(known, label) for label in given], dtype=np.int64)
 
 
-def _lookup(numbers: dict[Any, int], label: Any) -> int:
-    # Unhashable labels are unknown labels: looking them up must not raise.
-    return numbers.get(label, 0) if isinstance(label, Hashable) else 0
+def _lookup(known: dict[Any, int], label: Any) -> int:
+    try:
+        return known.get(label, 0)
+    except TypeError:
+        # What cannot be looked up, such as a list, is an unknown label.
+        return 0
 
 
 def bounded_contributions(user_ids: Iterable[Any], max_rows: int, source: Source) -> Indices:
@@ -222,23 +224,39 @@ def bounded_contributions(user_ids: Iterable[Any], max_rows: int, source: Source
     return np.sort(grouped[(rank < max_rows) & (users[grouped] >= 0)])
 
 
+def unmasked(name: str, values: Any) -> Any:
+    """The values themselves; masked arrays are refused, since what they hide would be summed with the rest."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"{name} must not be a masked array: fill it with NaN where values are missing")
+    return values
+
+
+def as_floats(array: Any, dtype: Any = np.float64) -> Any:
+    """An array (or sparse matrix) as floats; numbers beyond their range become infinite, without a warning."""
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)
+
+
+def numbers(name: str, values: ArrayLike) -> Floats:
+    """Values as an array of floats, or an error that does not quote them."""
+    given = unmasked(name, values)
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        # The original message would quote the value that is not a number.
+        raise ValueError(f"{name} must be an array of numbers") from None
+
+
 def _matrix(rows: ArrayLike) -> Floats:
-    given = _numbers("rows", rows)
+    given = numbers("rows", rows)
     if given.ndim != 2:
         raise ValueError(f"rows must have shape (n, d), got {given.shape}")
     return given
 
 
 def _vector(labels: ArrayLike) -> Floats:
-    given = _numbers("labels", labels)
+    given = numbers("labels", labels)
     if given.ndim != 1:
         raise ValueError(f"labels must have shape (n,), got {given.shape}")
     return given
-
-
-def _numbers(name: str, values: ArrayLike) -> Floats:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        # The original message would quote the value that is not a number.
-        raise ValueError(f"{name} must be an array of numbers") from None

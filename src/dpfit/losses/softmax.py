@@ -19,8 +19,8 @@ class Softmax(Loss):
     """Multinomial logistic loss of ``classes`` classes: log sum exp of the logits minus the logit of the label.
 
     The parameter is a matrix of shape (features, classes), the logits of a row x are x @ theta, labels are class
-    numbers 0, ..., classes - 1. With class probabilities p the gradient is the outer product of x and p - e_y, and the
-    Hessian is x x^T (x) (diag p - p p^T); norms of theta are Frobenius norms.
+    numbers 0, ..., classes - 1 (others are read as the nearest). With class probabilities p the gradient is the outer
+    product of x and p - e_y, and the Hessian is x x^T (x) (diag p - p p^T); norms of theta are Frobenius norms.
 
     Examples
     --------
@@ -86,9 +86,8 @@ class Softmax(Loss):
         checked, picked = self._logits(logits), np.asarray(labels)
         if picked.shape != checked.shape[:1] or not (picked.dtype.kind in "iu" or picked.size == 0):
             raise ValueError("labels must be whole numbers, one for each row of logits; guards.Classes makes them so")
-        # Labels outside the classes are read as class 0, as guards.Classes does: an error would tell of a record.
-        picked = np.where((picked >= 0) & (picked < self.classes), picked, 0).astype(np.int64)
-        return _shift(checked), picked
+        # Labels outside the classes are read as the nearest class, as the kernels do: an error would tell of a record.
+        return _shift(checked), np.clip(picked.astype(np.float64), 0, self.classes - 1).astype(np.int64)
 
 
 def _shift(logits: Floats) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpfit.losses.base import Bounds, Constant, Loss, parameter_radius
-from dpfit.privacy.check import positive
+from dpfit.privacy.check import moderate
 
 Floats = NDArray[np.float64]
 
@@ -118,7 +118,7 @@ class HuberDistance(VectorLoss):
     width: float
 
     def __post_init__(self) -> None:
-        positive("width", self.width)
+        moderate("width", self.width)
 
     def value(self, theta: ArrayLike, rows: ArrayLike) -> Floats:
         norms = _norms(_offsets(theta, rows))[:, 0]

@@ -22,7 +22,8 @@ from dpfit.data.records import Arrays, Data, Piece
 from dpfit.geometry import Box
 from dpfit.geometry.base import Domain
 from dpfit.losses import Absolute, Bounds
-from dpfit.losses.custom import DeclaredLoss
+from dpfit.losses.base import Loss
+from dpfit.losses.custom import DeclaredLoss, vouched
 from dpfit.losses.glm import GLM
 from dpfit.losses.guards import BinaryLabels, LabelInterval, RowBall
 from dpfit.losses.vector import VectorLoss
@@ -199,7 +200,7 @@ class NetMechanism:
             (NetChoice(epsilon, problem, budget.relation, cells) for cells in sizes),
             key=lambda mechanism: mechanism.risk.expected,
         )
-        return Step(choice, _basis(budget))
+        return Step(choice, _basis(problem.loss, budget))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Absolute deviations on an interval: records at one end, of which one moves to the other end, or leaves."""
@@ -211,7 +212,7 @@ class NetMechanism:
         return problem, Arrays(rows, labels), Arrays(rows, np.append(labels[:-1], -1.0))
 
 
-def _basis(budget: Budget) -> Basis:
+def _basis(loss: Loss, budget: Budget) -> Basis:
     assumptions = [
         Assumption("what a record says of a parameter is clamped to Lipschitz constant x distance", "enforced")
     ]
@@ -220,7 +221,7 @@ def _basis(budget: Budget) -> Basis:
     # Library functions may round the loss of a record differently in another batch, by less than the grid resolves
     # but for ties: hence not "exact".
     theorem = "exponential mechanism, bounded range [ASAP, Lemma 5; LD, Theorem D.5]"
-    return Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "idealised")
+    return vouched(Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "idealised"), loss)
 
 
 exponential_net = NetMechanism()

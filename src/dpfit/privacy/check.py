@@ -35,6 +35,18 @@ def positive(name: str, value: object) -> float:
     return checked
 
 
+def moderate(name: str, value: object) -> float:
+    """A number in [1e-100, 1e100]: its squares and products with others neither overflow nor vanish.
+
+    >>> moderate("row_norm", 2.0)
+    2.0
+    """
+    checked = positive(name, value)
+    if not 1e-100 <= checked <= 1e100:
+        raise ValueError(f"{name} must be a number between 1e-100 and 1e100, got {value!r}")
+    return checked
+
+
 def probability(name: str, value: object) -> float:
     """A number in [0, 1]."""
     checked = number(name, value)

@@ -11,7 +11,7 @@ from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, Hinge, Huber, Logistic, Softmax, Squared
+from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, Logistic, Softmax, Squared
 from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
 from dpfit.privacy.last_iterate import last_iterate_mu, trajectory_mu
@@ -162,6 +162,9 @@ def test_what_the_theorem_does_not_cover_is_refused():
     softmax = Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), features=2, ridge=0.1)
     with pytest.raises(ValueError, match="generalized linear"):
         LastIterateGD(softmax, "replace", 1.0, 5, 0.1, clip=0.5)
+    saddle = CustomLoss(value_function=abs, gradient_function=abs, lipschitz_bound=1.0, smoothness_bound=1.0)
+    with pytest.raises(ValueError, match="convex"):
+        last_iterate_gd.plan(ridge_problem(saddle, 9), budget)
     with pytest.raises(ValueError, match="2 / "):
         LastIterateGD(ridge_problem(Logistic(), 9), "replace", 1.0, 5, 9.0, clip=1.0)
 

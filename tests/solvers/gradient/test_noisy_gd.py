@@ -11,7 +11,7 @@ from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, Hinge, Huber, Logistic, Squared
+from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, Logistic, Squared
 from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget, NotReachable
 from dpfit.solvers.gradient.noisy_gd import NoisyGD, noisy_gd
@@ -51,6 +51,17 @@ def test_no_neighbour_moves_the_sum_further_than_declared(relation, clip, loss):
     assert largest <= mechanism.sensitivity
     if clip < 1.0:
         assert largest >= 0.9 * mechanism.sensitivity
+
+
+def test_what_the_caller_says_of_a_difference_is_not_relied_on():
+    linear = CustomLoss(
+        value_function=lambda theta, rows, labels: rows @ theta,
+        gradient_function=lambda theta, rows, labels: rows,
+        lipschitz_bound=1.0,
+        lipschitz_diff_bound=0.1,  # wrong
+    )
+    problem = Minimize(n=3, loss=linear, bounds=Bounds(1.0), features=2)
+    assert NoisyGD(problem, "replace", 1.0, 1, 0.1, clip=1.0).sensitivity >= 2.0
 
 
 def _sum(problem, records, point, grid, clip):

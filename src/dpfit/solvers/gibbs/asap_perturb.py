@@ -25,6 +25,7 @@ from dpfit.core import Cost, Mechanism, Minimize, Risk, Run, Step, require_recor
 from dpfit.data.records import Arrays
 from dpfit.geometry import Box, L2Ball
 from dpfit.losses import Bounds, LinearLoss
+from dpfit.losses.custom import vouched
 from dpfit.losses.glm import GLM
 from dpfit.noise import add_gaussian, add_l2_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
@@ -405,7 +406,7 @@ def sample_basis(problem: Minimize, budget: Budget, promise: str, sampler: Sampl
             most = most_records(problem, budget.relation)
             assumptions += (Assumption(f"there are at most {most} records", "declared"),)
     theorem = f"{PROMISES[promise]}, perturbed [ASAP, Theorem 2]"
-    return Basis(theorem, budget.relation, budget.unit, assumptions, arithmetic)
+    return vouched(Basis(theorem, budget.relation, budget.unit, assumptions, arithmetic), problem.loss)
 
 
 def sample_assumptions(problem: Minimize, budget: Budget) -> tuple[Assumption, ...]:

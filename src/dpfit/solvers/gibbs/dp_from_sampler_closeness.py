@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dpfit.core import Cost, Mechanism, Minimize, Risk, Run, Step, require_records
+from dpfit.losses.custom import vouched
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import one_of, positive
@@ -236,7 +237,7 @@ def _basis(problem: Minimize, budget: Budget, promise: str, certificate: Certifi
         if brought:
             word = Assumption(f"the sampler is as close as {certificate.kind} says, on every dataset", "declared")
             assumptions = (*assumptions, word)
-    return Basis(theorem, budget.relation, budget.unit, assumptions, "idealised")
+    return vouched(Basis(theorem, budget.relation, budget.unit, assumptions, "idealised"), problem.loss)
 
 
 dp_from_sampler_closeness = SampleFromCloseness()

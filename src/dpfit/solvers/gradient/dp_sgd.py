@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from dpfit.core import Cost, Iterative, Minimize, Plan, Risk, Run, Step
 from dpfit.data.records import Arrays, Data
 from dpfit.kernels.epoch import BatchSum, Epoch, Pace, in_place
-from dpfit.losses.base import Bounds
+from dpfit.losses.base import Bounds, Loss
+from dpfit.losses.custom import vouched
 from dpfit.losses.glm import GLM, Huber, Logistic, Squared
 from dpfit.noise import Gaussian, Grid, rounded
 from dpfit.noise.coins import LEAST, successes
@@ -326,7 +327,7 @@ class DPSGDAlgorithm:
         )
         found = calibrate(quiet.event, budget)
         mechanism = replace(quiet, noise_multiplier=found.to_json()["event"]["event"]["noise_multiplier"])
-        return Step(mechanism, sampled_basis(budget))
+        return Step(mechanism, sampled_basis(problem.loss, budget))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Records that pull one way, the last of which pulls the other way or leaves."""
@@ -398,7 +399,7 @@ def _clip(problem: Minimize, signal: float, smooth: bool) -> float:
     return steepest * (1 - _CLIPPED * min(1.0, _QUIET / signal)) if smooth else steepest
 
 
-def sampled_basis(budget: Budget) -> Basis:
+def sampled_basis(loss: Loss, budget: Budget) -> Basis:
     """Why descent on samples is private."""
     assumptions = [
         Assumption("the gradient of each record is clipped", "enforced"),
@@ -406,13 +407,10 @@ def sampled_basis(budget: Budget) -> Basis:
     ]
     if budget.relation == "add_remove":
         assumptions.append(Assumption("the number n behind the sampling rate was not read off the data", "declared"))
-    return Basis(
-        "Poisson-sampled Gaussian steps, composed by privacy-loss distributions (docs/explanation/sampled-descent.md)",
-        budget.relation,
-        budget.unit,
-        tuple(assumptions),
-        "exact",
+    theorem = (
+        "Poisson-sampled Gaussian steps, composed by privacy-loss distributions (docs/explanation/sampled-descent.md)"
     )
+    return vouched(Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact"), loss)
 
 
 dp_sgd = DPSGDAlgorithm()

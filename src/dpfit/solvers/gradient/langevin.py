@@ -91,7 +91,8 @@ class LangevinAlgorithm:
         least = min(bound for bound, _ in best)
         bound, mechanism = next(pair for pair in best if pair[0] <= 1.01 * least)
         kind = "excess empirical risk" if problem.objective == "empirical" else "excess population risk"
-        return Step(replace(mechanism, predicted=Risk(bound, f"{kind} (proven bound)")), trajectory_basis(budget))
+        predicted = Risk(bound, f"{kind} (proven bound)")
+        return Step(replace(mechanism, predicted=predicted), trajectory_basis(problem.loss, budget))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """The records of `noisy_gd`, in a ball."""

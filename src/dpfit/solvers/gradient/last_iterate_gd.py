@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Cost, Minimize, Plan, Risk, Run, Step
+from dpfit.losses.custom import vouched
 from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count, one_of, positive
@@ -54,6 +55,8 @@ class LastIterateGD(SideBySide):
         count("steps", self.steps)
         for name in ("noise", "step_size", "clip"):
             positive(name, getattr(self, name))
+        if not self.problem.loss.convex:
+            raise ValueError("the steps of last_iterate_gd contract for convex losses only: use noisy_gd")
         if not self.problem.loss.is_glm and self.clip < unclipped(self.problem):
             raise ValueError("clipping the gradients of a loss that is not generalized linear breaks the contraction")
         if self.step_size * (smoothness(self.problem) + self.problem.ridge) > 2:
@@ -197,6 +200,7 @@ def last_iterate_basis(mechanism: LastIterateGD, budget: Budget) -> Basis:
     """Why the last iterate is private."""
     assumptions = [
         Assumption("each record is scaled into the declared bounds, its gradient is clipped", "enforced"),
+        Assumption("the loss is convex and its constants hold within these bounds", mechanism.problem.loss.status),
         Assumption("only the last iterate is released", "enforced"),
     ]
     if budget.relation == "add_remove":
@@ -205,13 +209,9 @@ def last_iterate_basis(mechanism: LastIterateGD, budget: Budget) -> Basis:
             Assumption("the number n that divides the sums was not read off the data", "declared"),
             Assumption(f"there are at most {mechanism.most_records} records", "declared"),
         ]
-    return Basis(
-        "contraction of noisy steps (docs/explanation/trajectory.md, Theorem 2)",
-        budget.relation,
-        budget.unit,
-        tuple(assumptions),
-        "idealised",
-    )
+    theorem = "contraction of noisy steps (docs/explanation/trajectory.md, Theorem 2)"
+    basis = Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "idealised")
+    return vouched(basis, mechanism.problem.loss)
 
 
 last_iterate_gd = LastIterateGDAlgorithm()

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Cost, Minimize, Plan, Risk, Run, Step, require_records
+from dpfit.losses.base import Loss
+from dpfit.losses.custom import vouched
 from dpfit.losses.glm import GLM, Logistic, Pinball, QuantileHuber
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import VectorLoss
@@ -199,7 +201,8 @@ def change(problem: Minimize, clip: float, relation: str) -> float:
     """How far one record moves the sum of clipped gradients."""
     if relation == "add_remove":
         return clip
-    if clip >= unclipped(problem):
+    # What the caller says of a loss is not enough: clipping makes sure of twice the norm, and of no less.
+    if clip >= unclipped(problem) and problem.loss.status == "enforced":
         # Nothing is clipped, up to rounding errors far below this factor.
         return min(2 * clip, problem.lipschitz("replace") * (1 + 2.0**-40))
     return 2 * clip
@@ -365,7 +368,8 @@ class NoisyGDAlgorithm:
         mechanism = practical_rule(
             problem, budget.relation, gaussian_multiplier(self.name, budget), max_passes=max_passes, clip=clip
         )
-        return Step(replace(mechanism, predicted=predicted_risk(mechanism)), trajectory_basis(budget))
+        basis = trajectory_basis(problem.loss, budget)
+        return Step(replace(mechanism, predicted=predicted_risk(mechanism)), basis)
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Records whose gradients point one way, one of which points the other way or leaves."""
@@ -390,12 +394,13 @@ def gaussian_multiplier(name: str, budget: Budget) -> float:
     return float(event.to_json()["noise_multiplier"])
 
 
-def trajectory_basis(budget: Budget) -> Basis:
+def trajectory_basis(loss: Loss, budget: Budget) -> Basis:
     """Why the trajectory is private."""
     assumptions = [Assumption("the gradient of each record is clipped", "enforced")]
     if budget.relation == "add_remove":
         assumptions.append(Assumption("the number n that divides the sums was not read off the data", "declared"))
-    return Basis("adaptive Gaussian steps [LD, Lemma C.1]", budget.relation, budget.unit, tuple(assumptions), "exact")
+    theorem = "adaptive Gaussian steps [LD, Lemma C.1]"
+    return vouched(Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact"), loss)
 
 
 def opposite_records(relation: str) -> tuple[Minimize, Any, Any]:

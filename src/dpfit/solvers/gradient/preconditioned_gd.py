@@ -282,7 +282,7 @@ class PreconditionedGDAlgorithm:
             public = _checked(second_moments, problem.features)
             multiplier = gaussian_multiplier(self.name, budget)
             descent = PreconditionedGD(problem, budget.relation, multiplier, max_passes, 1e-300, public)
-            return Step(descent, trajectory_basis(budget))
+            return Step(descent, trajectory_basis(problem.loss, budget))
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         whole = gaussian_multiplier(self.name, budget)
@@ -290,7 +290,8 @@ class PreconditionedGDAlgorithm:
         multipliers = [stage["noise_multiplier"] for stage in calibrate(template, budget).to_json()["events"]]
         first = SecondMoments(problem, budget.relation, "gaussian", multipliers[0])
         second = PreconditionedGD(problem, budget.relation, multipliers[1], max_passes, first.swing)
-        return Chain((Step(first, _matrix_basis(problem, budget)), Step(second, trajectory_basis(budget))))
+        bases = _matrix_basis(problem, budget), trajectory_basis(problem.loss, budget)
+        return Chain((Step(first, bases[0]), Step(second, bases[1])))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Records whose gradients point one way, one of which points the other way or leaves."""

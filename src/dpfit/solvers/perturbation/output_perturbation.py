@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dpfit.core import Cost, Mechanism, Minimize, Plan, Risk, Run, Step, require_records
 from dpfit.data.records import Arrays, Data
 from dpfit.losses import Bounds, Huber
+from dpfit.losses.custom import vouched
 from dpfit.noise import add_gaussian, add_l2_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import one_of, positive
@@ -240,7 +241,8 @@ def minimizer_assumptions(problem: Minimize, budget: Budget) -> tuple[Assumption
 
 def _basis(problem: Minimize, budget: Budget) -> Basis:
     theorem = "sensitivity of a strongly convex minimizer [ASAP, Lemma 18, corrected]"
-    return Basis(theorem, budget.relation, budget.unit, minimizer_assumptions(problem, budget), "bounded")
+    basis = Basis(theorem, budget.relation, budget.unit, minimizer_assumptions(problem, budget), "bounded")
+    return vouched(basis, problem.loss)
 
 
 output_perturbation = OutputPerturbation()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpfit.core import Cost, Minimize, Run
 from dpfit.data.records import Arrays, Data
+from dpfit.losses.base import Loss
 from dpfit.losses.glm import GLM
 from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count, one_of, positive
@@ -229,9 +230,9 @@ def require_linear(name: str, problem: Any, budget: Budget) -> None:
         )
 
 
-def public_basis(budget: Budget) -> Basis:
+def public_basis(loss: Loss, budget: Budget) -> Basis:
     """Why the trajectory is private, and for whom."""
-    basis = trajectory_basis(budget)
+    basis = trajectory_basis(loss, budget)
     unprotected = Assumption(
         "the public records are of nobody among the private ones; they are not protected", "declared"
     )

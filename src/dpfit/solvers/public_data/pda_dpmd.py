@@ -153,7 +153,7 @@ class MirrorDescentAlgorithm:
         require_linear(self.name, problem, budget)
         multiplier = gaussian_multiplier(self.name, budget)
         mechanism = MirrorDescent(problem, budget.relation, multiplier, count("steps", steps), clip, mirror)
-        return Step(mechanism, public_basis(budget))
+        return Step(mechanism, public_basis(problem.loss, budget))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Opposite records, and public ones."""

@@ -70,7 +70,7 @@ class WarmStartAlgorithm:
         require_linear(self.name, problem, budget)
         multiplier = gaussian_multiplier(self.name, budget)
         mechanism = WarmStartGD(problem, budget.relation, multiplier, count("steps", steps), clip)
-        return Step(mechanism, public_basis(budget))
+        return Step(mechanism, public_basis(problem.loss, budget))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Opposite records, and public ones."""
