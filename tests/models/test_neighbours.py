@@ -57,10 +57,6 @@ def fitted(kind, delta, bounds, neighbours, X, labelled):
 @pytest.mark.parametrize("kind", [*LABELLED, BoundedMean, GeometricMedian])
 def test_attributes_shapes_warnings_and_errors_are_those_of_the_neighbour(kind, delta, bounds, neighbours):
     labelled = kind in LABELLED
-    if not labelled and bounds == "private":
-        with pytest.raises(ValueError, match=r"needs declared ranges.*ranged_mean"):
-            kind(1.0, delta, bounds=bounds).fit(ROWS)
-        return
     base = fitted(kind, delta, bounds, neighbours, ROWS, labelled)
     others = []
     for row in WORST.values():

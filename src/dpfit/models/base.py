@@ -6,7 +6,8 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Self
+from functools import wraps
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from dpfit.solvers.auto import Chosen, auto
 from dpfit.solvers.public_data.descent import RECORDS_PER_DIMENSION
 
 Floats = NDArray[np.float64]
+Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 BOUNDS_SHARE = 0.1
 """The part of the budget that goes to private bounds."""
@@ -85,13 +87,18 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             )
         return int(self.n_public)
 
+    @property
+    def _least_records(self) -> int:
+        """How many records there must be; under add/remove whether there are any is private."""
+        return 1 if self._relation == "replace" else 0
+
     def _run(self, plan: Plan, data: Any) -> Release:
         """Run a plan, charged to the ledger if there is one."""
         if self.random_state is not None:
             warnings.warn(
                 "random_state fixes the noise: whoever knows it can subtract the noise, so this fit is not private",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         account = account_for(plan, self.ledger, self.dataset, delta=self.delta, why=type(self).__name__)
         return plan.run(data, account=account, random_state=self.random_state, progress=self.report_progress)
@@ -274,28 +281,34 @@ class PrivateModel(PrivateEstimator):
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Rows and labels. Only public facts can be wrong: shapes, types, names; values are repaired later."""
-        require_numbers("X", X)
+        require_numbers("X", X, axes=2)
         rows = validate_data(
             self,
             X,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,
-            # Under add/remove whether there are any records is private.
-            ensure_min_samples=1 if self._relation == "replace" else 0,
+            ensure_min_samples=self._least_records,
         )
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        labels = column_or_1d(y, warn=True)
+        labels = labels_of(y)
         check_consistent_length(rows, labels)
         return rows, labels
 
     def _rows(self, X: Any) -> Any:
         """Rows to predict for, bounded as in training."""
         check_is_fitted(self)
-        require_numbers("X", X)
+        require_numbers("X", X, axes=2)
         rows = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            # Under add/remove a paid score may be one of no records.
+            ensure_min_samples=0,
+            reset=False,
         )
         bounded = self.scaling_.rows(rows)
         if hasattr(bounded, "toarray"):
@@ -347,24 +360,100 @@ def _bound_scaling(plan: Plan) -> Scaling:
     return inner.mechanism.scaling
 
 
-def require_numbers(name: str, values: Any) -> None:
-    """Refuse texts and objects by their dtype, a public fact: an error at the first bad cell would quote a record."""
-    dtypes = getattr(values, "dtypes", None)
-    if dtypes is None:
-        own = getattr(values, "dtype", None)
-        dtypes = [np.asarray(values).dtype if own is None else own]
-    elif not np.iterable(dtypes):
-        dtypes = [dtypes]
-    if not all(map(_holds_numbers, dtypes)):
+def all_or_nothing(fit: Fit) -> Fit:
+    """A `fit` that leaves the model as it was if it raises, and that says why it takes no weights.
+
+    The signature stays that of ``fit``: scikit-learn hands weights to models that name them there.
+    """
+
+    @wraps(fit)
+    def whole(self: Any, *args: Any, sample_weight: Any = None, **named: Any) -> Any:
+        if sample_weight is not None:
+            raise TypeError(
+                f"{type(self).__name__} takes no sample_weight: a weight multiplies what one record can do, and the "
+                "noise is set for records that count once. Fit without weights; where fit has user_id, rows may be "
+                "repeated instead, with the record's number as user_id and max_rows_per_user at the largest weight"
+            )
+        before = dict(self.__dict__)
+        try:
+            return fit(self, *args, **named)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    return cast(Fit, whole)
+
+
+def dtypes_of(values: Any) -> list[Any]:
+    """The dtypes of the columns, which are public; of a list, what numpy makes of it."""
+    found = getattr(values, "dtypes", None)
+    if found is not None and np.ndim(found):
+        return list(found)
+    own = getattr(values, "dtype", None)
+    return [np.asarray(values).dtype if own is None else own]
+
+
+def shape_of(values: Any) -> tuple[int, ...]:
+    """The shape of anything array-like, also of a sparse matrix, a frame or a list."""
+    return tuple(values.shape if hasattr(values, "shape") else np.asarray(values).shape)
+
+
+def require_numbers(name: str, values: Any, axes: int = 1) -> None:
+    """Refuse texts, objects and too few axes by dtype and shape, which are public: other errors would quote records."""
+    dtypes = dtypes_of(values)
+    _refuse_complex(name, dtypes)
+    if not all(map(holds_numbers, dtypes)):
         raise ValueError(f"{name} must hold numbers; read columns of texts or objects through a dpfit.Schema")
+    found = len(shape_of(values))
+    if found < axes:
+        raise ValueError(
+            f"Expected {axes}D array, got {found}D array instead. Reshape your data with {name}.reshape(-1, 1) if it "
+            f"is one column, {name}.reshape(1, -1) if it is one record"
+        )
 
 
-def _holds_numbers(dtype: Any) -> bool:
+def labels_of(y: Any) -> NDArray[Any]:
+    """One label for each record; only their shape and dtype can be wrong."""
+    _refuse_complex("y", dtypes_of(y))
+    return np.asarray(column_or_1d(y, warn=True))
+
+
+def as_numbers(labels: Any) -> Floats:
+    """Labels as floats, each by itself: one that is no number is NaN and changes how no other is read.
+
+    >>> as_numbers([True, None, 2])
+    array([ 1., nan,  2.])
+    """
+    values = np.asarray(labels)
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    return np.array([_number(one) for one in values.tolist()], dtype=np.float64)
+
+
+def _number(label: Any) -> float:
+    try:
+        return float(label)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _refuse_complex(name: str, dtypes: list[Any]) -> None:
+    if any(getattr(dtype, "kind", None) == "c" for dtype in dtypes):
+        raise ValueError(f"Complex data not supported: {name} must hold real numbers")
+
+
+def holds_numbers(dtype: Any) -> bool:
+    """Whether it is a dtype of real numbers (or truth values), in numpy, pandas or polars."""
     kind = getattr(dtype, "kind", None)
     if kind is not None:
-        return kind in "biufc"
+        return kind in "biuf"
     numeric = getattr(dtype, "is_numeric", None)  # polars
-    return str(dtype) == "Boolean" or bool(numeric is not None and numeric())
+    return is_boolean(dtype) or bool(numeric is not None and numeric())
+
+
+def is_boolean(dtype: Any) -> bool:
+    """Whether it is the dtype of truth values, in numpy, pandas or polars."""
+    return getattr(dtype, "kind", None) == "b" or str(dtype) == "Boolean"
 
 
 def ends(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

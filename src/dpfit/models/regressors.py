@@ -13,7 +13,7 @@ from sklearn.utils import assert_all_finite
 
 from dpfit.losses import Huber, Pinball, QuantileHuber
 from dpfit.losses.base import Loss
-from dpfit.models.base import PrivateModel, leaky_score, require_numbers
+from dpfit.models.base import PrivateModel, all_or_nothing, as_numbers, leaky_score, require_numbers
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 from dpfit.privacy.check import positive
@@ -39,13 +39,14 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
             raise ValueError("y_bounds must be a pair (lower, upper) of numbers") from None
         return low, high
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
         """Fit the model; charges the ledger, if there is one, before the records are read."""
         rows, labels = self._validated(X, y)
-        require_numbers("y", labels)
+        require_numbers("y", y)
         if self.bounds == "from_data":
             assert_all_finite(labels, input_name="y")  # the records are read for their range anyway
-        release, scaling, weights = self._release(rows, np.asarray(labels, dtype=np.float64), user_id)
+        release, scaling, weights = self._release(rows, as_numbers(labels), user_id)
         self.weights_ = weights
         coefficients, intercept = scaling.unscaled(weights)
         self.coef_, self.intercept_ = coefficients[0], float(intercept[0])
