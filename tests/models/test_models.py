@@ -291,7 +291,7 @@ def test_locations():
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("kind", [BoundedMean, GeometricMedian])
-def test_locations_in_ranges_nobody_wrote_down(kind, delta):
+def test_locations_in_ranges_nobody_wrote_down(kind, delta, tmp_path):
     X = np.random.default_rng(0).normal([350.0, -1.0], [20.0, 0.1], size=(20_000, 2))
     model = kind(4.0, delta).fit(X)
     assert model.guarantee_.meets(Budget(epsilon=4.0, delta=delta or None))
@@ -299,6 +299,13 @@ def test_locations_in_ranges_nobody_wrote_down(kind, delta):
     assert model.scaling_.lower == (256.0, -2.0)
     assert model.scaling_.upper == (512.0, -0.5)
     assert np.abs((model.location_ - [350.0, -1.0]) / [256.0, 1.5]).max() < 0.1
+    save(model, tmp_path / "model.json")
+    again = load(tmp_path / "model.json")
+    assert again.plan_ == model.plan_
+    if kind is BoundedMean:
+        assert np.array_equal(again.location_noise_interval_, model.location_noise_interval_)
+        wide, narrow = np.ptp(again.location_noise_interval_, axis=0)
+        assert wide / narrow == pytest.approx(256 / 1.5)
     same = kind(4.0, delta, bounds="private", random_state=1)
     with pytest.warns(UserWarning, match="random_state"):
         assert same.fit(X).plan_ == model.plan_
