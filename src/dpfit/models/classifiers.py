@@ -60,9 +60,9 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
     def _classes_leak(self) -> bool:
         return isinstance(self.classes, str) and self.classes == "from_data"
 
-    def _plan_records(self, *facts: Any) -> tuple[Plan, Scaling]:
-        plan, used = super()._plan_records(*facts)
-        return leaky(plan, "classes were read off the data and are not protected") if self._classes_leak else plan, used
+    def _solve(self, n: int, columns: int, scaling: Scaling, budget: Budget) -> Plan:
+        plan = super()._solve(n, columns, scaling, budget)
+        return leaky(plan, "classes were read off the data and are not protected") if self._classes_leak else plan
 
     def _public_labels(self, labels: Any) -> Floats:
         codes = class_codes(self.classes_, labels)
