@@ -297,10 +297,7 @@ class PrivateModel(PrivateEstimator):
         rows = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
         )
-        bounded = self.scaling_.rows(rows)
-        if hasattr(bounded, "toarray"):
-            return bounded
-        return np.nan_to_num(bounded, nan=0.0, posinf=0.0, neginf=0.0)
+        return self.scaling_.rows(rows, finite=True)
 
     def noise_interval(self, level: float = 0.95) -> NoiseInterval:
         """What coefficients and intercepts would have been without privacy noise, each with probability ``level``.

@@ -20,6 +20,9 @@ from dpfit.solvers.auto import Chosen
 
 Floats = NDArray[np.float64]
 
+_SILENT = np.errstate(over="ignore", invalid="ignore")
+"""A warning about a number that overflows would tell that some record has such a number."""
+
 
 @dataclass(frozen=True)
 class Scaling(Record):
@@ -61,22 +64,26 @@ class Scaling(Record):
         """The largest norm of a row, constant included; what the solvers are told."""
         return math.hypot(self.row_norm, self.constant)
 
-    def rows(self, rows: Any) -> Any:
-        """The bounded rows."""
+    @_SILENT
+    def rows(self, rows: Any, *, finite: bool = False) -> Any:
+        """The bounded rows.
+
+        What is not a number stays so, since the kernels replace such a record as a whole, and cap rows that need
+        nothing else; ``finite`` puts zeros there and caps all rows.
+        """
         if sparse.issparse(rows):
             if not self._ranges()[0].any():
-                return self._sparse_rows(rows)
+                return self._sparse_rows(rows, finite)
             rows = rows.toarray()
-        if self.lower is None and not self.constant:
+        if self.lower is None and not self.constant and not finite:
             return rows
         matrix = np.asarray(rows, dtype=np.float64)
         if self.lower is not None:
             middle, half = self._ranges()
-            with np.errstate(invalid="ignore", over="ignore"):
-                # NaN stays: the kernels replace such a record as a whole.
-                matrix = np.clip((matrix - middle) / half, -1.0, 1.0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            factors = self._factors(np.einsum("ij,ij->i", matrix, matrix))
+            matrix = np.clip((matrix - middle) / half, -1.0, 1.0)
+        if finite:
+            matrix = _finite(matrix)
+        factors = self._factors(np.einsum("ij,ij->i", matrix, matrix))
         capped = np.empty((len(matrix), matrix.shape[1] + bool(self.constant)))
         np.multiply(matrix, factors[:, None], out=capped[:, : matrix.shape[1]])
         if self.constant:
@@ -88,20 +95,23 @@ class Scaling(Record):
         lengths = np.sqrt(squares)
         return np.where(lengths > self.row_norm, self.row_norm / np.maximum(lengths, 1e-300), 1.0)
 
-    def _sparse_rows(self, rows: Any) -> Any:
+    def _sparse_rows(self, rows: Any, finite: bool) -> Any:
         matrix = sparse.csr_array(rows, dtype=np.float64)
         if self.lower is not None:
             half = self._ranges()[1]
             matrix = sparse.csr_array(matrix @ sparse.dia_array((1 / half, 0), shape=(len(half), len(half))))
             np.clip(matrix.data, -1.0, 1.0, out=matrix.data)
-        if self.lower is None and not self.constant:
+        if self.lower is None and not self.constant and not finite:
             return matrix
+        if finite:
+            matrix.data = _finite(matrix.data)
         factors = self._factors(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
         matrix = sparse.csr_array(sparse.dia_array((factors, 0), shape=(len(factors),) * 2) @ matrix)
         if not self.constant:
             return matrix
         return sparse.csr_array(sparse.hstack([matrix, np.full((matrix.shape[0], 1), self.constant)]))
 
+    @_SILENT
     def labels(self, labels: Any) -> Any:
         """The labels in [-1, 1] if they have a range, else as they are."""
         if self.label_lower is None:
@@ -156,6 +166,10 @@ class Scaling(Record):
         if self.label_lower is None or self.label_upper is None:
             return 0.0, 1.0
         return self.label_lower / 2 + self.label_upper / 2, self.label_upper / 2 - self.label_lower / 2
+
+
+def _finite(values: Floats) -> Floats:
+    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @dataclass(frozen=True)
