@@ -13,6 +13,7 @@ from scipy import sparse
 
 from dpfit.core import Chain, Cost, Mechanism, Plan, Risk, Run, Step
 from dpfit.data.records import Arrays, Blocks, Data
+from dpfit.mechanisms.private_bounds import ColumnRanges
 from dpfit.privacy.check import positive
 from dpfit.privacy.event import Event
 from dpfit.privacy.record import Record
@@ -119,6 +120,16 @@ class Scaling(Record):
         middle, half = self._label_range()
         return np.clip((np.asarray(labels, dtype=np.float64) - middle) / half, -1.0, 1.0)
 
+    def within(self, found: ColumnRanges, released: tuple[Any, Any]) -> Scaling:
+        """The scaling with the ranges that were not declared, as they were released."""
+        low, high = (tuple(map(float, ends)) for ends in released)
+        scaling = self
+        if found.labels:
+            scaling = replace(scaling, label_lower=low[-1], label_upper=high[-1])
+        if found.columns:
+            scaling = replace(scaling, lower=low[: found.columns], upper=high[: found.columns])
+        return scaling
+
     def apply(self, data: Data) -> Data:
         """The bounded records."""
         public = None if data.public is None else self.apply(data.public)
@@ -174,12 +185,12 @@ def _finite(values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Scaled(Mechanism):
-    """A mechanism on scaled records; a scaling that is not public is bound to what the first stage released."""
+    """A mechanism on scaled records; ranges that are not public are bound to those that the first stage ``found``."""
 
     kind = "scaled"
     mechanism: Mechanism
     scaling: Scaling
-    released: bool = False
+    found: ColumnRanges | None = None
 
     @property
     def event(self) -> Event:
@@ -194,27 +205,22 @@ class Scaled(Mechanism):
         return self.mechanism.risk
 
     def bind(self, released: tuple[Any, ...]) -> Scaled:
-        if not self.released:
+        if self.found is None:
             return replace(self, mechanism=self.mechanism.bind(released))
-        low, high = (tuple(map(float, ends)) for ends in released[0])
-        scaling = self.scaling
-        if scaling.label_lower is not None:
-            scaling = replace(scaling, label_lower=low[-1], label_upper=high[-1])
-            low, high = low[:-1], high[:-1]
         return replace(
-            self, mechanism=self.mechanism.bind(released[1:]), scaling=replace(scaling, lower=low, upper=high)
+            self, mechanism=self.mechanism.bind(released[1:]), scaling=self.scaling.within(self.found, released[0])
         )
 
     def run(self, data: Any, run: Run) -> Any:
         return self.mechanism.run(self.scaling.apply(data), run)
 
 
-def scaled(plan: Plan, scaling: Scaling, *, released: bool = False) -> Plan:
+def scaled(plan: Plan, scaling: Scaling, found: ColumnRanges | None = None) -> Plan:
     """The plan on scaled records."""
     if isinstance(plan, Chosen):
-        return replace(plan, plan=scaled(plan.plan, scaling, released=released))
+        return replace(plan, plan=scaled(plan.plan, scaling, found))
     if isinstance(plan, Step):
-        return replace(plan, mechanism=Scaled(plan.mechanism, scaling, released))
+        return replace(plan, mechanism=Scaled(plan.mechanism, scaling, found))
     if isinstance(plan, Chain):
-        return replace(plan, stages=tuple(scaled(stage, scaling, released=released) for stage in plan.stages))
+        return replace(plan, stages=tuple(scaled(stage, scaling, found) for stage in plan.stages))
     raise ValueError(f"a {plan.kind} plan cannot run on scaled records")
