@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -116,6 +117,100 @@ def test_ranges_nobody_wrote_down_are_found_privately(kind, delta, line):
     assert (high <= [128, 0.015625]).all()
     if kind is LogisticRegression:
         assert (model.predict(X * [100.0, 0.01]) == y).mean() > 0.85
+
+
+def test_what_is_declared_is_kept_and_only_the_rest_is_found():
+    X = np.random.default_rng(0).uniform(0, 1000, size=(20_000, 5))
+    y = X[:, 0] / 20
+    columns = LinearRegression(1.0, 1e-6, bounds=(-3, 700)).fit(X, y)
+    assert (columns.scaling_.lower, columns.scaling_.upper) == ((-3.0,) * 5, (700.0,) * 5)
+    assert columns.plan_.stages[0].mechanism.query.number == 1
+    labels = LinearRegression(1.0, 1e-6, y_bounds=(-5, 60)).fit(X, y)
+    assert (labels.scaling_.label_lower, labels.scaling_.label_upper) == (-5.0, 60.0)
+    assert labels.plan_.stages[0].mechanism.query.number == 5
+    # Rows that are capped as they are have no ranges to find, and the cap is in their own units.
+    rows = LinearRegression(1.0, 1e-6, row_norm=2236.0).fit(X, y)
+    assert rows.scaling_.lower is None
+    assert rows.plan_.stages[0].mechanism.query.number == 1
+    for model in (labels, rows):
+        assert model.guarantee_.meets(Budget(epsilon=1.0, delta=1e-6))
+        assert 1 - np.mean((y - model.predict(X)) ** 2) / np.var(y) > 0.99
+
+
+def test_ranges_may_be_an_array(line):
+    X, labels, values = line
+    bounds = np.array([[-1.0, -1.0], [1.0, 1.0]])
+    for model in (LogisticRegression(1.0, bounds=bounds), LinearRegression(1.0, bounds=bounds, y_bounds=(0, 10))):
+        assert model.fit(X, labels if "Logistic" in str(model) else values).scaling_.lower == (-1.0, -1.0)
+
+
+def test_solvers_and_their_passes_are_checked(line):
+    X, y, _ = line
+    with pytest.raises(ValueError, match=r"solver must be one of 'auto', 'noisy_gd', .*, got 'gaussian_mean'"):
+        LogisticRegression(1.0, bounds=(-1, 1), solver="gaussian_mean").fit(X, y)
+    for solver in ("output_perturbation", "dp_sgd"):
+        with pytest.raises(ValueError, match=f"{solver} plans its passes by itself"):
+            LogisticRegression(1.0, 1e-6, bounds=(-1, 1), solver=solver, max_passes=5).fit(X, y)
+    with pytest.raises(ValueError, match="max_passes must be a whole number"):
+        LogisticRegression(1.0, 1e-6, bounds=(-1, 1), solver="noisy_gd", max_passes=0).fit(X, y)
+
+
+@pytest.mark.parametrize("number", [0, -5, 10.5, "10"])
+def test_the_public_number_is_a_whole_one(number, line):
+    X, y, _ = line
+    for kind, labels in ((LogisticRegression, (y,)), (BoundedMean, ())):
+        with pytest.raises(ValueError, match="n_public must be a whole number of at least 1"):
+            kind(1.0, 1e-6, bounds=(-1, 1), neighbours="add_remove", n_public=number).fit(X, *labels)
+
+
+def test_a_wrong_public_number_costs_nothing(tmp_path, line):
+    X, y, _ = line
+    ledger = Ledger.create(tmp_path / "budget.ledger")
+    ledger.register("people", Budget(epsilon=1.0), currency="pure")
+    with pytest.raises(ValueError, match="there are 4000"):
+        LogisticRegression(1.0, bounds=(-1, 1), n_public=3999, ledger=ledger, dataset="people").fit(X, y)
+    assert ledger.status("people").spent.amount == 0
+
+
+@pytest.mark.parametrize("bounds", [(-1, 1), None], ids=["declared", "private"])
+@pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
+@pytest.mark.parametrize("kind", [LinearRegression, Ridge])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_least_squares_from_noisy_statistics(kind, delta, neighbours, bounds, line, tmp_path):
+    X, _, y = line
+    facts = {"bounds": bounds, "y_bounds": bounds and (0, 10), "neighbours": neighbours, "n_public": len(X)}
+    usual = kind(4.0, delta, solver="sufficient_statistics", **facts).fit(X, y)
+    assert usual.guarantee_.meets(Budget(epsilon=4.0, delta=delta or None, relation=neighbours))
+    assert np.abs(usual.predict(X) - y).mean() < 0.5
+    exact = kind(1e6, delta, solver="sufficient_statistics", ridge=0.0, **facts).fit(X, y)
+    assert np.allclose(exact.coef_, [3, -1], atol=1e-3)
+    assert exact.intercept_ == pytest.approx(5, abs=1e-3)
+    save(exact, tmp_path / "model.json")
+    assert np.array_equal(load(tmp_path / "model.json").predict(X), exact.predict(X))
+
+
+@pytest.mark.parametrize("by_user", [False, True])
+@pytest.mark.parametrize("bounds", [(-1, 1), None], ids=["declared", "private"])
+def test_descent_on_samples_has_its_epsilon_and_delta_whoever_is_protected(bounds, by_user, line):
+    X, y, _ = line
+    model = LogisticRegression(
+        4.0, 1e-6, bounds=bounds, neighbours="add_remove", n_public=4000, max_rows_per_user=2, solver="dp_sgd"
+    ).fit(X, y, user_id=np.repeat(np.arange(2000), 2) if by_user else None)
+    unit = "user" if by_user else "record"
+    assert model.guarantee_.meets(Budget(epsilon=4.0, delta=1e-6, relation="add_remove", unit=unit))
+    assert (model.predict(X) == y).mean() > 0.8
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 100.0, 1e3, 1e6])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("solver", ["auto", "output_perturbation", "objective_perturbation", "noisy_gd"])
+def test_each_way_to_share_a_budget_keeps_it(epsilon, rows, solver):
+    """Ranges and fit, and all records of a user, however the budget is shared between them."""
+    facts = {"neighbours": "add_remove", "n_public": 4000, "max_rows_per_user": rows, "solver": solver}
+    model = LogisticRegression(epsilon, 1e-6, **facts)
+    budget = Budget(epsilon=epsilon, delta=1e-6, relation="add_remove")
+    assert model.plan(4000, 3).guarantee.meets(budget)
+    assert model.plan(4000, 3, by_user=True).guarantee.meets(replace(budget, unit="user"))
 
 
 def test_three_classes(line):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -57,11 +57,12 @@ class PrivateLocation(PrivateEstimator):
             release = self._run(scaled(self._solve(n, data.width, budget), scaling), data)
             return release, scaling, np.asarray(release.value)
         first, second = budget.split(BOUNDS_SHARE)
-        ranges = private_bounds.plan(Answer(n=n, workload=ColumnRanges(data.width)), first)
-        inside = scaled(self._solve(n, data.width, second), scaling, released=True)
+        missing = ColumnRanges(data.width)
+        ranges = private_bounds.plan(Answer(n=n, workload=missing), first)
+        inside = scaled(self._solve(n, data.width, second), scaling, missing)
         release = self._run(Chain((ranges, inside)), data)
-        (low, high), value = release.value
-        return release, replace(scaling, lower=tuple(low.tolist()), upper=tuple(high.tolist())), np.asarray(value)
+        found, value = release.value
+        return release, scaling.within(missing, found), np.asarray(value)
 
     def _public_scaling(self, columns: int) -> Scaling:
         """The scaling from declared ranges; without ranges if these are to be found privately."""
