@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.validation import has_fit_parameter
 
 from dpfit.data.schema import Category, Number, Schema
 from dpfit.models import (
@@ -51,10 +52,11 @@ def test_scikit_learns_checks(name):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("bounds", [None, (-1.0, 1.0)])
 @pytest.mark.parametrize("model", [BoundedMean(), GeometricMedian(delta=1e-6)], ids=lambda m: type(m).__name__)
-def test_scikit_learns_checks_for_locations(model):
+def test_scikit_learns_checks_for_locations(model, bounds):
     results = check_estimator(
-        model.set_params(epsilon=1e6, random_state=0), on_fail=None, expected_failed_checks=REFUSED
+        model.set_params(epsilon=1e6, random_state=0, bounds=bounds), on_fail=None, expected_failed_checks=REFUSED
     )
     assert not {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
 
@@ -134,7 +136,12 @@ def test_unfitted_models_say_so():
         LogisticRegression().predict([[1.0]])
 
 
-def test_sample_weights_are_not_an_argument(line):
+@pytest.mark.parametrize("model", [*MODELS.values(), BoundedMean(), GeometricMedian()], ids=lambda m: type(m).__name__)
+def test_sample_weights_are_refused_with_the_reason(model, line):
+    """They are not in the signature, so that scikit-learn hands none over by itself."""
     X, y, _ = line
-    with pytest.raises(TypeError, match="sample_weight"):
-        LogisticRegression().fit(X, y, sample_weight=np.ones(len(y)))
+    assert not has_fit_parameter(model, "sample_weight")
+    with pytest.raises(TypeError, match=r"no sample_weight: a weight multiplies what one record can do.*Fit without"):
+        clone(model).fit(X, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(TypeError, match="simple_weight"):
+        clone(model).fit(X, y, simple_weight=np.ones(len(y)))

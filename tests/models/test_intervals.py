@@ -111,7 +111,7 @@ def test_the_interval_of_a_mean_holds_at_its_level(delta):
     columns = 40_000
     X = np.random.default_rng(1).uniform(0, 10, size=(5, columns))
     model = BoundedMean(1000.0, delta, bounds=(0, 10)).fit(X)
-    noisy = model.plan_.run(model.scaling_.rows(X), random_state=3).value
+    noisy = model.plan_.run(Arrays(X, np.zeros(5)), random_state=3).value
     half = 5 * noise_reach(model.plan_, LEVEL).length
     misses = np.abs(5 + 5 * noisy - X.mean(axis=0))
     least, most = chances(columns)

@@ -1,14 +1,21 @@
 """What models promise and what they learn."""
 
+import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from sklearn import linear_model
 from sklearn.base import clone
+from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
 
 from dpfit import Budget, Ledger
+from dpfit.data.schema import Number, Schema
 from dpfit.ledger import BudgetExceeded
 from dpfit.models import (
     BoundedMean,
@@ -25,6 +32,9 @@ from dpfit.models import (
     private_score,
     save,
 )
+from dpfit.models.base import labels_of
+from dpfit.models.classifiers import class_codes
+from dpfit.models.files import _digest
 
 CLASSIFIERS = [LogisticRegression, LinearSVC]
 REGRESSORS = [LinearRegression, Ridge, HuberRegressor, QuantileRegressor]
@@ -109,6 +119,100 @@ def test_ranges_nobody_wrote_down_are_found_privately(kind, delta, line):
         assert (model.predict(X * [100.0, 0.01]) == y).mean() > 0.85
 
 
+def test_what_is_declared_is_kept_and_only_the_rest_is_found():
+    X = np.random.default_rng(0).uniform(0, 1000, size=(20_000, 5))
+    y = X[:, 0] / 20
+    columns = LinearRegression(1.0, 1e-6, bounds=(-3, 700)).fit(X, y)
+    assert (columns.scaling_.lower, columns.scaling_.upper) == ((-3.0,) * 5, (700.0,) * 5)
+    assert columns.plan_.stages[0].mechanism.query.number == 1
+    labels = LinearRegression(1.0, 1e-6, y_bounds=(-5, 60)).fit(X, y)
+    assert (labels.scaling_.label_lower, labels.scaling_.label_upper) == (-5.0, 60.0)
+    assert labels.plan_.stages[0].mechanism.query.number == 5
+    # Rows that are capped as they are have no ranges to find, and the cap is in their own units.
+    rows = LinearRegression(1.0, 1e-6, row_norm=2236.0).fit(X, y)
+    assert rows.scaling_.lower is None
+    assert rows.plan_.stages[0].mechanism.query.number == 1
+    for model in (labels, rows):
+        assert model.guarantee_.meets(Budget(epsilon=1.0, delta=1e-6))
+        assert 1 - np.mean((y - model.predict(X)) ** 2) / np.var(y) > 0.99
+
+
+def test_ranges_may_be_an_array(line):
+    X, labels, values = line
+    bounds = np.array([[-1.0, -1.0], [1.0, 1.0]])
+    for model in (LogisticRegression(1.0, bounds=bounds), LinearRegression(1.0, bounds=bounds, y_bounds=(0, 10))):
+        assert model.fit(X, labels if "Logistic" in str(model) else values).scaling_.lower == (-1.0, -1.0)
+
+
+def test_solvers_and_their_passes_are_checked(line):
+    X, y, _ = line
+    with pytest.raises(ValueError, match=r"solver must be one of 'auto', 'noisy_gd', .*, got 'gaussian_mean'"):
+        LogisticRegression(1.0, bounds=(-1, 1), solver="gaussian_mean").fit(X, y)
+    for solver in ("output_perturbation", "dp_sgd"):
+        with pytest.raises(ValueError, match=f"{solver} plans its passes by itself"):
+            LogisticRegression(1.0, 1e-6, bounds=(-1, 1), solver=solver, max_passes=5).fit(X, y)
+    with pytest.raises(ValueError, match="max_passes must be a whole number"):
+        LogisticRegression(1.0, 1e-6, bounds=(-1, 1), solver="noisy_gd", max_passes=0).fit(X, y)
+
+
+@pytest.mark.parametrize("number", [0, -5, 10.5, "10"])
+def test_the_public_number_is_a_whole_one(number, line):
+    X, y, _ = line
+    for kind, labels in ((LogisticRegression, (y,)), (BoundedMean, ())):
+        with pytest.raises(ValueError, match="n_public must be a whole number of at least 1"):
+            kind(1.0, 1e-6, bounds=(-1, 1), neighbours="add_remove", n_public=number).fit(X, *labels)
+
+
+def test_a_wrong_public_number_costs_nothing(tmp_path, line):
+    X, y, _ = line
+    ledger = Ledger.create(tmp_path / "budget.ledger")
+    ledger.register("people", Budget(epsilon=1.0), currency="pure")
+    with pytest.raises(ValueError, match="there are 4000"):
+        LogisticRegression(1.0, bounds=(-1, 1), n_public=3999, ledger=ledger, dataset="people").fit(X, y)
+    assert ledger.status("people").spent.amount == 0
+
+
+@pytest.mark.parametrize("bounds", [(-1, 1), None], ids=["declared", "private"])
+@pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
+@pytest.mark.parametrize("kind", [LinearRegression, Ridge])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_least_squares_from_noisy_statistics(kind, delta, neighbours, bounds, line, tmp_path):
+    X, _, y = line
+    facts = {"bounds": bounds, "y_bounds": bounds and (0, 10), "neighbours": neighbours, "n_public": len(X)}
+    usual = kind(4.0, delta, solver="sufficient_statistics", **facts).fit(X, y)
+    assert usual.guarantee_.meets(Budget(epsilon=4.0, delta=delta or None, relation=neighbours))
+    assert np.abs(usual.predict(X) - y).mean() < 0.5
+    exact = kind(1e6, delta, solver="sufficient_statistics", ridge=0.0, **facts).fit(X, y)
+    assert np.allclose(exact.coef_, [3, -1], atol=1e-3)
+    assert exact.intercept_ == pytest.approx(5, abs=1e-3)
+    save(exact, tmp_path / "model.json")
+    assert np.array_equal(load(tmp_path / "model.json").predict(X), exact.predict(X))
+
+
+@pytest.mark.parametrize("by_user", [False, True])
+@pytest.mark.parametrize("bounds", [(-1, 1), None], ids=["declared", "private"])
+def test_descent_on_samples_has_its_epsilon_and_delta_whoever_is_protected(bounds, by_user, line):
+    X, y, _ = line
+    model = LogisticRegression(
+        4.0, 1e-6, bounds=bounds, neighbours="add_remove", n_public=4000, max_rows_per_user=2, solver="dp_sgd"
+    ).fit(X, y, user_id=np.repeat(np.arange(2000), 2) if by_user else None)
+    unit = "user" if by_user else "record"
+    assert model.guarantee_.meets(Budget(epsilon=4.0, delta=1e-6, relation="add_remove", unit=unit))
+    assert (model.predict(X) == y).mean() > 0.8
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 100.0, 1e3, 1e6])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("solver", ["auto", "output_perturbation", "objective_perturbation", "noisy_gd"])
+def test_each_way_to_share_a_budget_keeps_it(epsilon, rows, solver):
+    """Ranges and fit, and all records of a user, however the budget is shared between them."""
+    facts = {"neighbours": "add_remove", "n_public": 4000, "max_rows_per_user": rows, "solver": solver}
+    model = LogisticRegression(epsilon, 1e-6, **facts)
+    budget = Budget(epsilon=epsilon, delta=1e-6, relation="add_remove")
+    assert model.plan(4000, 3).guarantee.meets(budget)
+    assert model.plan(4000, 3, by_user=True).guarantee.meets(replace(budget, unit="user"))
+
+
 def test_three_classes(line):
     X, _, _ = line
     y = np.digitize(X[:, 0], [-0.3, 0.3])
@@ -132,11 +236,97 @@ def test_classes_are_public(line):
         LogisticRegression(1.0, bounds=(-1.0, 1.0), classes="from_data").fit(X, np.where(y, "sick", "well"))
 
 
+@pytest.mark.parametrize(
+    ("whole", "missing"),
+    [
+        (pd.Series([True, False] * 20, dtype="boolean"), pd.NA),
+        (pd.Series([True, False] * 20, dtype="bool[pyarrow]"), pd.NA),
+        (pd.Series([1, 7] * 20, dtype="Int64"), pd.NA),
+        (pd.Series(["a", "b"] * 20, dtype=pd.CategoricalDtype(["b", "a"])), None),
+        (pl.Series([True, False] * 20), None),
+        (pl.Series([1, 0] * 20), None),
+        (pl.Series(["a", "b"] * 20, dtype=pl.Enum(["b", "a"])), None),
+    ],
+    ids=lambda value: f"{type(value).__module__.split('.')[0]} {getattr(value, 'dtype', '')}",
+)
+def test_classes_come_from_the_dtype_and_a_missing_label_counts_as_the_first(whole, missing, line):
+    """What a missing label does to `numpy.asarray(y).dtype` must not show."""
+    pytest.importorskip("pyarrow")
+    gap = whole.clone() if isinstance(whole, pl.Series) else whole.copy()
+    gap[7] = missing
+    X, model = line[0][:40], LogisticRegression(1.0, bounds=(-1, 1))
+    classes = model.fit(X, whole).classes_
+    assert model.fit(X, gap).classes_.tolist() == classes.tolist() == sorted(classes)
+    codes = class_codes(classes, labels_of(gap))
+    assert codes[7] == 0.0
+    assert np.array_equal(np.delete(codes, 7), np.delete(class_codes(classes, labels_of(whole)), 7))
+
+
+def test_categories_that_the_records_made_are_not_public(line):
+    """A Categorical of polars lists what occurred; an Enum is declared."""
+    labels = pl.Series(np.where(line[1], "sick", "well"), dtype=pl.Categorical)
+    with pytest.raises(ValueError, match="Enum of polars"):
+        LogisticRegression(1.0, bounds=(-1, 1)).fit(line[0], labels)
+
+
+def test_numbers_go_to_the_nearest_class():
+    far = [-np.inf, -1e300, 0.5, 0.6, 4.0, 1e17, 1e300, np.inf, np.nan, None, "?"]
+    assert class_codes(np.array([0, 1, 5]), far).tolist() == [0, 0, 0, 1, 2, 2, 2, 2, 0, 0, 0]
+    assert class_codes(np.array([-1e308, 1e308]), [-1e308, 1.0, 1e308]).tolist() == [0, 1, 1]
+    assert class_codes(np.array(["a", "b"]), np.array(["b", None, ["b"]], dtype=object)).tolist() == [1, 0, 0]
+
+
+def test_classes_are_sorted_as_metrics_expect(line):
+    X = line[0]
+    texts = np.array(["lo", "mid", "hi"])[np.digitize(X[:, 0], [-0.3, 0.3])]
+    declared = LogisticRegression(1e6, bounds=(-1, 1), classes=["lo", "mid", "hi"]).fit(X, texts)
+    ordered = pd.Categorical(texts, categories=["lo", "mid", "hi"], ordered=True)
+    for model in (declared, LogisticRegression(1e6, bounds=(-1, 1)).fit(X, ordered)):
+        assert model.classes_.tolist() == ["hi", "lo", "mid"]
+        assert log_loss(texts, model.predict_proba(X)) < 0.3
+
+
+NO_CLASSES = [[0, 0], ["a", "b", "a"], [[0, 1]], [0, np.nan], [None, "a"], "ab", [2**60, 2**60 + 1]]
+
+
+@pytest.mark.parametrize("classes", NO_CLASSES, ids=str)
+def test_classes_that_are_none_are_refused(classes, line):
+    X, y, _ = line
+    with pytest.raises(ValueError, match="classes must be"):
+        LogisticRegression(1.0, bounds=(-1, 1), classes=classes).fit(X, y)
+    with pytest.raises(ValueError, match="at least two"):
+        LogisticRegression(1.0, bounds=(-1, 1), classes=[1]).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, BoundedMean])
+def test_a_refused_fit_leaves_the_model_as_it_was(kind, tmp_path, line):
+    X, y, _ = line
+    ledger = Ledger.create(tmp_path / "budget.ledger")
+    ledger.register("people", Budget(epsilon=0.1), currency="pure")
+    facts = {"classes": ["a", "b"]} if kind is LogisticRegression else {}
+    facts |= {"y_bounds": (0, 1)} if kind is LinearRegression else {}
+    model = kind(1.0, bounds=(-1, 1), **facts)
+    model.fit(pd.DataFrame(X, columns=["p", "q"]), np.where(y, "b", "a") if facts.get("classes") else y)
+    model.set_params(ledger=ledger, dataset="people")
+    if kind is LogisticRegression:
+        model.set_params(classes=["a", "b", "c"])
+    before = dict(vars(model))
+    with pytest.raises(BudgetExceeded):
+        model.fit(np.column_stack([X, X]), y)
+    assert vars(model).keys() == before.keys()
+    assert all(value is before[name] for name, value in vars(model).items())
+    assert list(model.feature_names_in_) == ["p", "q"]
+
+
 def test_what_leaks_is_said_and_written_down(line):
     X, y, _ = line
     with pytest.warns(LeakWarning, match="from_data"):
         model = LogisticRegression(1.0, bounds="from_data").fit(X, y)
     assert any("read off the data" in a.text for a in model.guarantee_.basis.assumptions)
+    for bounds in ((-1, 1), None):  # one plan, and a chain of two
+        with pytest.warns(LeakWarning, match="from_data"):
+            seen = LogisticRegression(1.0, bounds=bounds, classes="from_data").fit(X, y)
+        assert any("classes were read off" in a.text for a in seen.guarantee_.basis.assumptions)
     with pytest.warns(LeakWarning, match="private_score"):
         model.score(X, y)
     with pytest.warns(UserWarning, match="random_state"):
@@ -194,6 +384,45 @@ def test_locations():
     assert np.abs(GeometricMedian(1.0, 1e-6, bounds=(-10, 10)).fit(X).location_ - [2, -1]).max() < 0.6
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("kind", [BoundedMean, GeometricMedian])
+def test_locations_in_ranges_nobody_wrote_down(kind, delta, tmp_path):
+    X = np.random.default_rng(0).normal([350.0, -1.0], [20.0, 0.1], size=(20_000, 2))
+    model = kind(4.0, delta).fit(X)
+    assert model.guarantee_.meets(Budget(epsilon=4.0, delta=delta or None))
+    assert model.plan_.stages[0].mechanism.kind == "private_bounds"
+    assert model.scaling_.lower == (256.0, -2.0)
+    assert model.scaling_.upper == (512.0, -0.5)
+    assert np.abs((model.location_ - [350.0, -1.0]) / [256.0, 1.5]).max() < 0.1
+    save(model, tmp_path / "model.json")
+    again = load(tmp_path / "model.json")
+    assert again.plan_ == model.plan_
+    if kind is BoundedMean:
+        assert np.array_equal(again.location_noise_interval_, model.location_noise_interval_)
+        wide, narrow = np.ptp(again.location_noise_interval_, axis=0)
+        assert wide / narrow == pytest.approx(256 / 1.5)
+    same = kind(4.0, delta, bounds="private", random_state=1)
+    with pytest.warns(UserWarning, match="random_state"):
+        assert same.fit(X).plan_ == model.plan_
+    with pytest.raises(ValueError, match="'private', got 'from_data'"):
+        kind(4.0, bounds="from_data").fit(X)
+
+
+@pytest.mark.parametrize("kind", [BoundedMean, GeometricMedian])
+@pytest.mark.parametrize("bounds", [None, (-1, 1)])
+def test_no_records_are_no_error_for_a_location(kind, bounds):
+    model = kind(1.0, bounds=bounds, neighbours="add_remove", n_public=5)
+    assert np.isfinite(model.fit(np.zeros((0, 2))).location_).all()
+
+
+@pytest.mark.parametrize("kind", [BoundedMean, GeometricMedian])
+def test_the_widest_ranges_have_finite_locations(kind):
+    X, most = np.zeros((50, 2)), np.finfo(float).max
+    for bounds in ((-1e308, 1e308), (-most, most), (1e308, most)):
+        location = kind(1e-3, bounds=bounds).fit(X).location_
+        assert ((location >= bounds[0]) & (location <= bounds[1])).all()
+
+
 def test_users_are_protected_with_all_of_their_records(line):
     X, y, _ = line
     users = np.repeat(np.arange(1000), 4)
@@ -243,6 +472,65 @@ def test_a_paid_score(tmp_path, line):
         private_score(line_model, X, values, Budget(mu=1.0), metric="accuracy")
 
 
+def test_a_score_is_paid_before_the_records_are_read(tmp_path, line):
+    X, y, _ = line
+    model = LogisticRegression(5.0, bounds=(-1, 1)).fit(X, y)
+    ledger = Ledger.create(tmp_path / "b.ledger")
+    ledger.register("people", Budget(epsilon=1.0), currency="pure")
+    asked = []
+    model.predict = lambda rows: asked.append(float(ledger.status("people").spent.amount)) or y
+    private_score(model, X, y, Budget(epsilon=0.7), ledger=ledger, dataset="people")
+    assert asked == [pytest.approx(0.7)]
+    with pytest.raises(BudgetExceeded):
+        private_score(model, X, y, Budget(epsilon=0.7), ledger=ledger, dataset="people")
+    for rows, labels in ((X, y[:1]), (X[:, 0], y), (np.column_stack([X, X]), y)):
+        with pytest.raises(ValueError, match="shape"):
+            private_score(model, rows, labels, Budget(epsilon=0.1), ledger=ledger, dataset="people")
+    assert len(asked) == 1
+    assert float(ledger.status("people").spent.amount) == asked[0]
+    with pytest.warns(UserWarning, match="random_state"):
+        assert not private_score(model, X, y, Budget(epsilon=1.0), random_state=0).release.private
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "log_loss", "mae", "mse"])
+def test_nothing_about_a_score_but_its_value_depends_on_the_records(metric, line):
+    X, y = line[0][:400], line[1][:400].astype(float)
+    regression = metric in ("mae", "mse")
+    model = LinearRegression(5.0, bounds=(-1, 1), y_bounds=(0, 1)) if regression else LogisticRegression(5.0)
+    model.fit(X, y)
+    for bad in BAD_LABELS:
+        labels = y.copy()
+        labels[7] = bad
+        assert np.isfinite(private_score(model, X, labels, Budget(epsilon=1.0), metric=metric).value)
+    missing = pd.Series(y, dtype="Int64")
+    missing[7] = pd.NA
+    assert np.isfinite(private_score(model, X, missing, Budget(epsilon=1.0), metric=metric).value)
+    budget = Budget(epsilon=1.0, relation="add_remove")
+    assert np.isfinite(private_score(model, X[:0], y[:0], budget, metric=metric, n_public=10).value)
+    column = private_score(model, X, y, Budget(epsilon=1e6), metric=metric).value
+    with pytest.warns(UserWarning, match="column-vector"):
+        assert private_score(model, X, y[:, None], Budget(epsilon=1e6), metric=metric).value == pytest.approx(
+            column, abs=1e-4
+        )
+    if regression:
+        labels = y.astype(object)
+        labels[7] = "secret"
+        with pytest.raises(ValueError, match="must hold numbers") as error:
+            private_score(model, X, labels, Budget(epsilon=1.0), metric=metric)
+        assert "secret" not in str(error.value)
+
+
+def test_a_score_of_a_pipeline(line):
+    X, _, values = line
+    schema = Schema((Number("a", -1, 1), Number("b", -1, 1)))
+    table = pd.DataFrame(X, columns=["a", "b"])
+    model = make_pipeline(schema, LinearRegression(50.0, row_norm=schema.bound, y_bounds=(0, 10))).fit(table, values)
+    error = np.abs(model.predict(table) - values).mean()
+    assert private_score(model, table, values, Budget(epsilon=1e3)).value == pytest.approx(error, abs=1e-3)
+    with pytest.raises(ValueError, match=r"regressors of dpfit\.models"):
+        private_score(linear_model.LinearRegression().fit(X, values), X, values, Budget(epsilon=1.0))
+
+
 @pytest.mark.parametrize("kind", [*CLASSIFIERS, *REGRESSORS, BoundedMean, GeometricMedian])
 def test_saved_models_come_back_and_damaged_files_do_not(kind, tmp_path, line):
     X, labels, values = line
@@ -264,6 +552,43 @@ def test_saved_models_come_back_and_damaged_files_do_not(kind, tmp_path, line):
         load(tmp_path / "nothing.json")
     with pytest.raises(ValueError, match="fitted"):
         save(kind(), path)
+
+
+MALFORMED = {
+    "another class": lambda content: content.update(model="os"),
+    "no scaling": lambda content: content.pop("scaling"),
+    "no plan": lambda content: content.update(plan={}),
+    "no values": lambda content: content["fitted"].clear(),
+    "too few values": lambda content: content["fitted"]["weights_"].update(values=[[1.0]]),
+    "too few coefficients": lambda content: content["fitted"]["coef_"].update(values=[[1.0]]),
+    "a class too many": lambda content: content["fitted"]["classes_"].update(values=[0, 1, 2]),
+    "an unknown dtype": lambda content: content["fitted"]["coef_"].update(dtype="zzz"),
+    "a method": lambda content: content["fitted"].update(predict={"dtype": "<f8", "values": 1.0}),
+    "an unknown parameter": lambda content: content["parameters"].update(epsilons=1.0),
+    "parameters of another type": lambda content: content.update(parameters=[1.0]),
+    "columns of another type": lambda content: content.update(n_features="2"),
+    "another promise": lambda content: content["guarantee"]["event"].update(noise_multiplier=9.0),
+}
+
+
+@pytest.mark.parametrize("change", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_files_are_refused_though_their_digest_is_right(change, tmp_path, line):
+    X, y, _ = line
+    path = tmp_path / "model.json"
+    save(LogisticRegression(1.0, bounds=(-1, 1), solver="output_perturbation").fit(X, y), path)
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    change(content)
+    path.write_text(json.dumps({**content, "sha256": _digest(content)}))
+    with pytest.raises(ModelFileDamaged, match=r"promises something else|whole model|more or other things"):
+        load(path)
+
+
+def test_deeply_nested_files_are_refused(tmp_path):
+    path = tmp_path / "model.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ModelFileDamaged):
+        load(path)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e6])
@@ -297,6 +622,9 @@ def test_plans_know_declared_classes_and_users():
         .plan.mechanism.mechanism.problem.dimension
         == 18
     )
+    X, y = np.zeros((50, 5)), np.zeros(50)
+    fitted = LogisticRegression(1.0, 1e-6, bounds=(-1, 1)).fit(X, y).set_params(classes=[0, 1, 2])
+    assert fitted.plan(1000, 5).plan.mechanism.mechanism.problem.dimension == 18
     model = LogisticRegression(1.0, bounds=(-1, 1), neighbours="add_remove", n_public=1000, max_rows_per_user=3)
     assert model.plan(1000, 5, by_user=True).guarantee.meets(Budget(epsilon=1.0, relation="add_remove", unit="user"))
 
@@ -355,3 +683,30 @@ def test_texts_are_refused_by_type_and_never_quoted(kind, line):
     if kind is LinearRegression:
         with pytest.raises(ValueError, match="Schema"):
             kind(1.0, 1e-6, bounds=(-1, 1), y_bounds=(0, 1)).fit(line[0][:40], labels)
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, BoundedMean])
+def test_wrong_shapes_and_types_are_refused_without_a_quotation(kind, line):
+    X, y, _ = line
+    X = X + 0.123456789
+    model = kind(1.0, bounds=(-1, 1), **({"y_bounds": (0, 1)} if kind is LinearRegression else {}))
+    for rows, labels, message in ((X[:, 0], y, "Expected 2D"), (X + 1j, y, "Complex"), (X, y + 0.5j, "Complex")):
+        if kind is BoundedMean and labels is not y:
+            continue
+        with pytest.raises(ValueError, match=message) as error:
+            model.fit(rows, labels)
+        assert "." not in str(error.value).replace(".reshape", "").replace("instead. ", "")
+    model.fit(X, y)
+    if kind is not BoundedMean:
+        with pytest.raises(ValueError, match="Reshape your data"):
+            model.predict(X[:, 0])
+        assert model.predict(X[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("labels", [pd.Series([1, 0] * 20, dtype="Int64"), pl.Series([True, False] * 20)], ids=type)
+def test_a_missing_number_is_no_error(labels, line):
+    gap = labels.clone() if isinstance(labels, pl.Series) else labels.copy()
+    gap[7] = None
+    for y in (labels, gap):
+        model = LinearRegression(1.0, bounds=(-1, 1), y_bounds=(0, 1)).fit(line[0][:40], y)
+        assert np.isfinite(model.coef_).all()

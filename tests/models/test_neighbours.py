@@ -25,17 +25,21 @@ WORST = {
 LABELLED = [LogisticRegression, LinearSVC, LinearRegression, Ridge, HuberRegressor, QuantileRegressor]
 
 
-def fitted(kind, delta, bounds, neighbours, X, labelled):
+LABELS = (np.arange(60) % 2).astype(float)
+REGRESSORS = LABELLED[2:]
+
+
+def fitted(kind, delta, facts, neighbours, X, y):
     """All that a fit shows of itself, with arrays of floats by their shapes only."""
-    options = {"bounds": bounds, "neighbours": neighbours, "n_public": 60}
-    if labelled and kind not in (LogisticRegression, LinearSVC):
+    options = {**facts, "neighbours": neighbours, "n_public": len(ROWS)}
+    if kind in REGRESSORS:
         options["y_bounds"] = (0, 1)
     model = kind(1.0, delta, **options)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         error = None
         try:
-            model.fit(X, (np.arange(len(X)) % 2)) if labelled else model.fit(X)
+            model.fit(X, y) if kind in LABELLED else model.fit(X)
         except Exception as raised:
             error = repr(raised)
     shown = {"error": error, "warnings": [str(w.message) for w in seen]}
@@ -51,27 +55,33 @@ def fitted(kind, delta, bounds, neighbours, X, labelled):
     return shown
 
 
-@pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
-@pytest.mark.parametrize("bounds", [(-1.0, 1.0), "private"], ids=str)
-@pytest.mark.parametrize("delta", [0.0, 1e-4])
-@pytest.mark.parametrize("kind", [*LABELLED, BoundedMean, GeometricMedian])
-def test_attributes_shapes_warnings_and_errors_are_those_of_the_neighbour(kind, delta, bounds, neighbours):
-    labelled = kind in LABELLED
-    if not labelled and bounds == "private":
-        with pytest.raises(ValueError, match=r"needs declared ranges.*ranged_mean"):
-            kind(1.0, delta, bounds=bounds).fit(ROWS)
-        return
-    base = fitted(kind, delta, bounds, neighbours, ROWS, labelled)
-    others = []
+def neighbours_of(neighbours):
+    """Tables in which one record is at its worst, is gone, or is there twice."""
     for row in WORST.values():
         changed = ROWS.copy()
         changed[7] = row
-        others.append(changed)
+        yield changed, LABELS
+    for label in (1.7e308, -np.inf, np.nan):
+        changed = LABELS.copy()
+        changed[7] = label
+        yield ROWS, changed
     if neighbours == "add_remove":
-        others += [ROWS[:-1], np.vstack([ROWS, ROWS[:1]])]
-    for X in others:
-        assert fitted(kind, delta, bounds, neighbours, X, labelled) == base
+        yield ROWS[:-1], LABELS[:-1]
+        yield np.vstack([ROWS, ROWS[:1]]), np.append(LABELS, 0.0)
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
+@pytest.mark.parametrize("facts", [{"bounds": (-1.0, 1.0)}, {"row_norm": 2.0}, {"bounds": "private"}], ids=str)
+@pytest.mark.parametrize("delta", [0.0, 1e-4])
+@pytest.mark.parametrize("kind", [*LABELLED, BoundedMean, GeometricMedian])
+def test_attributes_shapes_warnings_and_errors_are_those_of_the_neighbour(kind, delta, facts, neighbours):
+    if kind not in LABELLED and "row_norm" in facts:
+        return
+    base = fitted(kind, delta, facts, neighbours, ROWS, LABELS)
+    for X, y in neighbours_of(neighbours):
+        assert fitted(kind, delta, facts, neighbours, X, y) == base
     arrays = [value for value in base.values() if isinstance(value, tuple) and len(value) == 3]
     assert base["error"] is None
+    assert base["warnings"] == []
     assert arrays
     assert all(finite for _, _, finite in arrays)

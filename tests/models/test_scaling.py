@@ -39,10 +39,9 @@ ROWS = arrays.arrays(np.float64, st.tuples(st.integers(1, 5), st.just(3)), eleme
 def test_each_row_is_bounded_by_itself(scaling, rows, thin):
     """Rows that hold something that is no finite number may stay so: kernels replace such a record as a whole."""
     given_rows = sparse.csr_array(rows) if thin else rows
-    with np.errstate(all="ignore"):
-        bounded = scaling.rows(given_rows)
-        dense = bounded.toarray() if sparse.issparse(bounded) else bounded
-        alone = [scaling.rows(given_rows[[i]]) for i in range(len(rows))]
+    bounded = scaling.rows(given_rows)
+    dense = bounded.toarray() if sparse.issparse(bounded) else bounded
+    alone = [scaling.rows(given_rows[[i]]) for i in range(len(rows))]
     for i, row in enumerate(dense):
         single = alone[i].toarray()[0] if sparse.issparse(alone[i]) else alone[i][0]
         assert np.array_equal(row, single, equal_nan=True)
@@ -55,11 +54,19 @@ def test_each_row_is_bounded_by_itself(scaling, rows, thin):
             assert row[-1] == scaling.constant
 
 
+@settings(max_examples=150, deadline=None)
+@given(scalings(), ROWS, st.booleans())
+def test_rows_to_predict_for_are_finite_and_bounded(scaling, rows, thin):
+    bounded = scaling.rows(sparse.csr_array(rows) if thin else rows, finite=True)
+    dense = bounded.toarray() if sparse.issparse(bounded) else bounded
+    assert np.isfinite(dense).all()
+    assert (np.linalg.norm(dense, axis=1) <= scaling.bound * (1 + 1e-12)).all()
+
+
 @settings(max_examples=100, deadline=None)
 @given(scalings(), arrays.arrays(np.float64, 5, elements=ANYTHING))
 def test_labels_with_a_range_are_between_minus_one_and_one(scaling, labels):
-    with np.errstate(all="ignore"):
-        bounded = scaling.labels(labels)
+    bounded = scaling.labels(labels)
     if scaling.label_lower is not None:
         assert np.array_equal(np.isnan(bounded), np.isnan(labels))
         assert (np.abs(bounded[~np.isnan(bounded)]) <= 1).all()

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from dpfit.privacy import Assumption, Basis, Budget, Guarantee, event_from_json
+from dpfit.privacy import Assumption, Basis, Budget, Guarantee, calibrate, event_from_json
 from dpfit.privacy import event as ev
 from dpfit.privacy.account import curve
 
@@ -288,3 +288,12 @@ def test_epsilon_of_a_flat_profile_is_its_first_point():
     """Beyond epsilon an (epsilon, delta) promise has a constant profile: the search must not stop anywhere on it."""
     promise = Guarantee(ev.Approximate(10.0, 1e-5), Basis("test"))
     assert promise.epsilon(1e-5) == pytest.approx(10.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 2.0, 3.0, 4.0, 1e-6, 1e6])
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_the_parts_of_a_pure_budget_together_keep_it(epsilon, share):
+    """Each part is met to the last digit, and their sum is rounded up."""
+    whole = Budget(epsilon=epsilon)
+    parts = tuple(calibrate(ev.Laplace(1.0), part) for part in whole.split(share))
+    assert Guarantee(ev.Composed(parts), Basis("a test", "replace", "record", (), "exact")).meets(whole)

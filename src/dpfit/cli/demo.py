@@ -141,7 +141,8 @@ def _accuracies(fitted: Fitted, table: Path) -> tuple[float, float]:
 
     cells, schema = read_table(table), fitted.task.schema
     rows, labels = schema.matrix(cells), schema.labels(cells)
-    private = np.asarray(fitted.model.predict(rows)) == fitted.model.classes_[labels.astype(np.int64)]
+    names = np.asarray(fitted.task.estimator().classes)
+    private = np.asarray(fitted.model.predict(rows)) == names[labels.astype(np.int64)]
     exact = LogisticRegression(C=np.inf, fit_intercept=False, max_iter=1000).fit(rows, labels)
     return float(private.mean()), float(exact.score(rows, labels))
 

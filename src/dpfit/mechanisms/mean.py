@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Answer, Mechanism, Plan, Risk, Run, Step, require_records
+from dpfit.core import Answer, Mechanism, Risk, Run, Step, require_records
+from dpfit.data.records import Arrays
 from dpfit.noise import Grid, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
 from dpfit.privacy.check import count, number, one_of
@@ -103,7 +104,7 @@ class NoisyMean(Mechanism):
 def _matrix(data: Any, dimension: int) -> NDArray[np.float64]:
     """The data as rows; only their shape and type, which are public, can be wrong."""
     try:
-        rows = np.asarray(data, dtype=np.float64)
+        rows = np.asarray(data.matrix if isinstance(data, Arrays) else data, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError("the data must be an array of numbers") from None
     rows = rows.reshape(-1, 1) if rows.ndim == 1 else rows
@@ -119,7 +120,7 @@ class MeanAlgorithm:
     name: str
     noise: str
 
-    def plan(self, problem: Answer, budget: Budget, **options: Any) -> Plan:
+    def plan(self, problem: Answer, budget: Budget, **options: Any) -> Step:
         """One step with the smallest noise that meets the budget.
 
         >>> problem = Answer(n=1000, workload=BoundedMean(0.0, 1.0))

@@ -36,14 +36,14 @@ _LEFT_OUT = 0.01
 
 @dataclass(frozen=True)
 class ColumnRanges(Record):
-    """A range for each column; ``labels`` adds the labels as a last column."""
+    """A range for each of the first ``columns``; ``labels`` adds the labels as a last column, or as the only one."""
 
     kind = "column_ranges"
     columns: int
     labels: bool = False
 
     def __post_init__(self) -> None:
-        count("columns", self.columns)
+        count("columns", self.columns, 0 if self.labels else 1)
 
     @property
     def number(self) -> int:
@@ -86,7 +86,8 @@ class PrivateBounds(Mechanism):
         """How many records are in each bucket, one row for each column."""
         counts = np.zeros((self.query.number, len(EDGES) + 1), dtype=np.int64)
         for piece in data.pieces():
-            rows = piece.rows.toarray() if sparse.issparse(piece.rows) else np.asarray(piece.rows)
+            rows = piece.rows[:, : self.query.columns]
+            rows = rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
             for column in range(self.query.columns):
                 counts[column] += _histogram(rows[:, column])
             if self.query.labels:

@@ -6,7 +6,9 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Self
+from functools import partial, wraps
+from inspect import signature
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpfit.catalogue import entry
+from dpfit.catalogue import ENTRIES
 from dpfit.core import Answer, Chain, Minimize, Plan, Release, Step
 from dpfit.data.records import Arrays
 from dpfit.ledger import account_for
@@ -23,16 +25,25 @@ from dpfit.losses import Bounds
 from dpfit.losses.base import Loss
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
 from dpfit.models.intervals import Ends, NoiseInterval, noise_reach
-from dpfit.models.scaling import Scaled, Scaling, scaled
+from dpfit.models.scaling import Scaling, scaled
 from dpfit.models.users import PerUser, record_budget
-from dpfit.privacy import Assumption, Basis, Budget, Guarantee
+from dpfit.privacy import Assumption, Basis, Budget, Guarantee, gaussian
+from dpfit.privacy.check import count, one_of
 from dpfit.solvers.auto import Chosen, auto
 from dpfit.solvers.public_data.descent import RECORDS_PER_DIMENSION
 
 Floats = NDArray[np.float64]
+Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 BOUNDS_SHARE = 0.1
 """The part of the budget that goes to private bounds."""
+
+_LARGE = 100.0
+"""The epsilon above which noise in ranges is nothing, and accountants lose more than it on Gaussian noise with other.
+"""
+
+FROM_DATA = "from_data"
+"""What ranges and classes are set to that are read off the records, which leaks."""
 
 
 class LeakWarning(UserWarning):
@@ -59,6 +70,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     """Set it on a model to be told by `fit` which share of the planned work is done, where a solver can say."""
 
     def _budget(self, n: int) -> Budget:
+        count("n", n)
         if self.delta and self.delta >= 1 / n:
             warnings.warn(
                 f"delta = {self.delta:g} is not far below 1 / n = {1 / n:g}: releasing a random record outright would "
@@ -76,14 +88,25 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _public_n(self, records: int) -> int:
         """The number of records that plans may use."""
+        given = None if self.n_public is None else count("n_public", self.n_public)
         if self._relation == "replace":
-            return records if self.n_public is None else int(self.n_public)
-        if self.n_public is None:
+            if given not in (None, records):
+                raise ValueError(
+                    f"with neighbours='replace' the number of records is public, and there are {records}: leave out "
+                    f"n_public, which is {given}"
+                )
+            return records
+        if given is None:
             raise ValueError(
                 "with neighbours='add_remove' the number of records is private: give n_public, a number near it that "
                 "was not read off the data"
             )
-        return int(self.n_public)
+        return given
+
+    @property
+    def _least_records(self) -> int:
+        """How many records there must be; under add/remove whether there are any is private."""
+        return 1 if self._relation == "replace" else 0
 
     def _run(self, plan: Plan, data: Any) -> Release:
         """Run a plan, charged to the ledger if there is one."""
@@ -91,7 +114,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(
                 "random_state fixes the noise: whoever knows it can subtract the noise, so this fit is not private",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         account = account_for(plan, self.ledger, self.dataset, delta=self.delta, why=type(self).__name__)
         return plan.run(data, account=account, random_state=self.random_state, progress=self.report_progress)
@@ -131,7 +154,7 @@ class PrivateModel(PrivateEstimator):
 
         ``by_user`` is for a fit that is told whose the records are.
         """
-        return self._plan(n, n_features, self._public_scaling(n_features), by_user=by_user)[0]
+        return self._plan(n, n_features, by_user=by_user)[0]
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
         raise NotImplementedError
@@ -142,26 +165,27 @@ class PrivateModel(PrivateEstimator):
 
     _labels_have_range = False
 
-    def _public_scaling(self, columns: int) -> Scaling | None:
-        """The scaling from declared facts; None if ranges are to be found privately."""
-        label = self._label_ends() or (None, None)
-        constant = 1.0 if self.fit_intercept else 0.0
+    def _facts(self, columns: int) -> tuple[Scaling, ColumnRanges | None]:
+        """The scaling by what is declared, and the ranges that are left to find."""
+        label = self._label_ends()
+        low = high = None
         if isinstance(self.bounds, str):
-            if self.bounds not in ("private", "from_data"):
-                raise ValueError(f"bounds must be a pair (lower, upper), 'private' or 'from_data', got {self.bounds!r}")
-            return None
-        if self.bounds is None:
-            if self.row_norm is None or (self._labels_have_range and label[0] is None):
-                return None
-            norm = float(self.row_norm)
-            return Scaling(norm, constant * norm, None, None, *label)
-        if self._labels_have_range and label[0] is None:
-            return None
-        low, high = ends(self.bounds, columns)
-        return Scaling(self._norm(columns), constant, low, high, *label)
+            one_of("bounds, if not a pair (lower, upper),", self.bounds, ("private", FROM_DATA))
+        elif self.bounds is not None:
+            low, high = ends(self.bounds, columns)
+        # Rows that are capped as they are need no ranges.
+        raw = self.bounds is None and self.row_norm is not None
+        norm = self._norm(columns)
+        constant = (norm if raw else 1.0) if self.fit_intercept else 0.0
+        scaling = Scaling(norm, constant, low, high, *(label or (None, None)))
+        missing_columns = columns if low is None and not raw else 0
+        missing_labels = self._labels_have_range and label is None
+        if not missing_columns and not missing_labels:
+            return scaling, None
+        return scaling, ColumnRanges(missing_columns, missing_labels)
 
     def _norm(self, columns: int) -> float:
-        """The norm that scaled rows are capped at: just above that of rows that fill their ranges evenly.
+        """The norm that rows are capped at: the declared one, or just above that of rows that fill their ranges evenly.
 
         Columns that are uniform on [-1, 1] have mean squares of 1 / 3. Less would shorten most rows, more would let one
         record do more than records do.
@@ -169,44 +193,47 @@ class PrivateModel(PrivateEstimator):
         return math.sqrt(min(columns, 2 + columns / 3)) if self.row_norm is None else float(self.row_norm)
 
     def _plan(
-        self, n: int, columns: int, scaling: Scaling | None, data: Any = None, *, by_user: bool = False
-    ) -> tuple[Plan, Scaling]:
-        plan, used = self._plan_records(n, columns, scaling, data, self._record_budget(n, by_user))
-        return (PerUser(plan, int(self.max_rows_per_user or 0)) if by_user else plan), used
+        self, n: int, columns: int, data: Any = None, *, by_user: bool = False
+    ) -> tuple[Plan, Scaling, ColumnRanges | None]:
+        """The plan, the scaling by facts that are public, and the ranges that the plan finds for it."""
+        scaling, missing = self._facts(columns)
+        # Centred columns of a sparse matrix would have no zeros left.
+        scaling = replace(scaling, centred=data is None or not sparse.issparse(data.matrix))
+        leaks = missing is not None and _is_text(self.bounds, FROM_DATA) and data is not None
+        if missing is not None and leaks:
+            scaling, missing = _from_data(scaling, missing, data), None
+        ways = [way for budget in self._record_budgets(n, by_user) for way in _ways(budget, missing)]
+        plan = _least_risk([partial(self._plan_records, n, columns, scaling, missing, *way) for way in ways])
+        if leaks:
+            plan = leaky(plan, "ranges were read off the data and are not protected")
+        return (PerUser(plan, int(self.max_rows_per_user or 0)) if by_user else plan), scaling, missing
 
-    def _record_budget(self, n: int, by_user: bool) -> Budget:
+    def _record_budgets(self, n: int, by_user: bool) -> tuple[Budget, ...]:
+        """What a record may cost: any of them keeps the budget."""
         budget = self._budget(n)
-        if by_user:
-            if budget.relation != "add_remove" or self.max_rows_per_user is None:
-                raise ValueError(
-                    "to protect users give neighbours='add_remove', n_public and max_rows_per_user, the largest number "
-                    "of records of one user that are used"
-                )
-            return record_budget(budget, int(self.max_rows_per_user))
-        return budget
+        if not by_user:
+            return (budget,)
+        if budget.relation != "add_remove" or self.max_rows_per_user is None:
+            raise ValueError(
+                "to protect users give neighbours='add_remove', n_public and max_rows_per_user, the largest number "
+                "of records of one user that are used"
+            )
+        return record_budgets(budget, count("max_rows_per_user", self.max_rows_per_user))
 
     def _plan_records(
-        self, n: int, columns: int, scaling: Scaling | None, data: Any, budget: Budget
-    ) -> tuple[Plan, Scaling]:
-        # Centred columns of a sparse matrix would have no zeros left.
-        centred = data is None or not sparse.issparse(data.matrix)
-        if scaling is not None:
-            used = replace(scaling, centred=centred)
-            return scaled(self._solve(n, columns, used, budget), used), used
-        constant = 1.0 if self.fit_intercept else 0.0
-        template = Scaling(self._norm(columns), constant, None, None, *self._unknown_labels(), centred)
-        if self.bounds == "from_data" and data is not None:
-            found = _from_data(template, data)
-            plan = scaled(self._solve(n, columns, found, budget), found)
-            return leaky(plan, "ranges were read off the data and are not protected"), found
-        first, second = budget.split(BOUNDS_SHARE)
-        ranges = private_bounds.plan(Answer(n=n, workload=ColumnRanges(columns, self._labels_have_range)), first)
-        fitted = scaled(self._solve(n, columns, template, second), template, released=True)
-        stages = fitted.stages if isinstance(fitted, Chain) else (fitted,)
-        return Chain((ranges, *stages)), template
-
-    def _unknown_labels(self) -> tuple[float | None, float | None]:
-        return (-1.0, 1.0) if self._labels_have_range else (None, None)
+        self,
+        n: int,
+        columns: int,
+        scaling: Scaling,
+        missing: ColumnRanges | None,
+        first: Budget | None,
+        second: Budget,
+    ) -> Plan:
+        fitted = scaled(self._solve(n, columns, scaling, second), scaling, missing)
+        if missing is None or first is None:
+            return fitted
+        ranges = private_bounds.plan(Answer(n=n, workload=missing), first)
+        return Chain((ranges, *(fitted.stages if isinstance(fitted, Chain) else (fitted,))))
 
     def _solve(self, n: int, columns: int, scaling: Scaling, budget: Budget) -> Plan:
         features = columns + bool(scaling.constant)
@@ -228,22 +255,28 @@ class PrivateModel(PrivateEstimator):
             records = len(self._public_pair()[1])
             best = "pda_dpmd" if records > 2 * features else "warm_start_gd"
             if self.solver != "auto" or records >= RECORDS_PER_DIMENSION * problem.dimension:
-                return entry(best if self.solver == "auto" else self.solver).load().plan(problem, budget)
-        options = {} if self.max_passes is None else {"max_passes": int(self.max_passes)}
-        if self.solver == "auto":
-            return auto.plan(problem, budget, **options)
-        return entry(self.solver).load().plan(problem, budget, **options)
+                return self._planned_by(best if self.solver == "auto" else self.solver, problem, budget)
+        return self._planned_by(self.solver, problem, budget)
+
+    def _planned_by(self, name: str, problem: Minimize, budget: Budget) -> Plan:
+        solvers = {entry.name: entry for entry in ENTRIES if entry.problem == Minimize.kind}
+        one_of("solver", name, ("auto", *solvers))
+        solver: Any = auto if name == "auto" else solvers[name].load()
+        if self.max_passes is None:
+            return cast(Plan, solver.plan(problem, budget))
+        if "max_passes" not in signature(solver.plan).parameters:
+            raise ValueError(f"{name} plans its passes by itself: leave out max_passes, or choose another solver")
+        return cast(Plan, solver.plan(problem, budget, max_passes=count("max_passes", self.max_passes)))
 
     def _release(self, rows: Any, labels: Any, users: Any = None) -> tuple[Release, Scaling, Floats]:
         """Plan, charge, run; returns the release, the scaling that was used and the weights."""
         data = Arrays(rows, labels, users, self._public_records())
         n = self._public_n(data.n)
-        plan, scaling = self._plan(n, data.width, self._public_scaling(data.width), data, by_user=users is not None)
+        plan, scaling, missing = self._plan(n, data.width, data, by_user=users is not None)
         release = self._run(plan, data)
-        value, plan = release.value, plan.plan if isinstance(plan, PerUser) else plan
-        if isinstance(plan, Chain):
-            if self._needs_private_bounds(plan):
-                scaling = _bound_scaling(plan.stages[1].bound((value[0],)))
+        value = release.value
+        if isinstance(plan.plan if isinstance(plan, PerUser) else plan, Chain):
+            scaling = scaling if missing is None else scaling.within(missing, value[0])
             value = value[-1]
         return release, scaling, np.asarray(value, dtype=np.float64)
 
@@ -268,39 +301,38 @@ class PrivateModel(PrivateEstimator):
     def _public_labels(self, labels: Any) -> Floats:
         return np.asarray(labels, dtype=np.float64)
 
-    @staticmethod
-    def _needs_private_bounds(plan: Chain) -> bool:
-        return bool(getattr(getattr(plan.stages[0], "mechanism", None), "kind", "") == "private_bounds")
-
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Rows and labels. Only public facts can be wrong: shapes, types, names; values are repaired later."""
-        require_numbers("X", X)
+        require_numbers("X", X, axes=2)
         rows = validate_data(
             self,
             X,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,
-            # Under add/remove whether there are any records is private.
-            ensure_min_samples=1 if self._relation == "replace" else 0,
+            ensure_min_samples=self._least_records,
         )
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        labels = column_or_1d(y, warn=True)
+        labels = labels_of(y)
         check_consistent_length(rows, labels)
         return rows, labels
 
     def _rows(self, X: Any) -> Any:
         """Rows to predict for, bounded as in training."""
         check_is_fitted(self)
-        require_numbers("X", X)
+        require_numbers("X", X, axes=2)
         rows = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            # Under add/remove a paid score may be one of no records.
+            ensure_min_samples=0,
+            reset=False,
         )
-        bounded = self.scaling_.rows(rows)
-        if hasattr(bounded, "toarray"):
-            return bounded
-        return np.nan_to_num(bounded, nan=0.0, posinf=0.0, neginf=0.0)
+        return self.scaling_.rows(rows, finite=True)
 
     def noise_interval(self, level: float = 0.95) -> NoiseInterval:
         """What coefficients and intercepts would have been without privacy noise, each with probability ``level``.
@@ -339,32 +371,154 @@ class PrivateModel(PrivateEstimator):
         raise NotImplementedError
 
 
-def _bound_scaling(plan: Plan) -> Scaling:
-    """The scaling inside a plan on scaled records."""
-    inner = plan.plan if isinstance(plan, Chosen) else plan
-    if not isinstance(inner, Step) or not isinstance(inner.mechanism, Scaled):
-        raise ValueError(f"a {inner.kind} plan cannot be fitted after private bounds; choose another solver")
-    return inner.mechanism.scaling
+def _is_text(value: Any, text: str) -> bool:
+    """Whether a parameter is this text; an array has no one answer to a comparison."""
+    return isinstance(value, str) and value == text
 
 
-def require_numbers(name: str, values: Any) -> None:
-    """Refuse texts and objects by their dtype, a public fact: an error at the first bad cell would quote a record."""
-    dtypes = getattr(values, "dtypes", None)
-    if dtypes is None:
-        own = getattr(values, "dtype", None)
-        dtypes = [np.asarray(values).dtype if own is None else own]
-    elif not np.iterable(dtypes):
-        dtypes = [dtypes]
-    if not all(map(_holds_numbers, dtypes)):
+def _ways(budget: Budget, missing: ColumnRanges | None) -> list[tuple[Budget | None, Budget]]:
+    """How a budget may be shared between finding ranges and fitting; each way keeps it.
+
+    Two Gaussian mechanisms share the square of mu. After ranges as good as those, what is left of epsilon and delta
+    (which add up) may go to a fit with noise of another kind, or on samples. A large epsilon is shared as a pure one.
+    """
+    if missing is None:
+        return [(None, budget)]
+    first, second = budget.split(BOUNDS_SHARE)
+    ways: list[tuple[Budget | None, Budget]] = [(first, second)]
+    if first.mu is None or not budget.epsilon or not budget.delta:
+        return ways
+    if budget.epsilon > _LARGE:
+        return [*ways, replace(budget, delta=None).split(BOUNDS_SHARE)]
+    left = budget.epsilon - gaussian.epsilon(first.mu, budget.delta / 2)
+    return [*ways, (first, replace(budget, epsilon=left, delta=budget.delta / 2))] if left > 0 else ways
+
+
+def record_budgets(budget: Budget, max_rows: int) -> tuple[Budget, ...]:
+    """What a record may cost so that ``max_rows`` of them together keep the budget: any of them does.
+
+    A group of m records under (e, d)-DP has (m e, (exp(m e) - 1) / (exp(e) - 1) d)-DP ([Gan22] Fact 9).
+
+    >>> record_budgets(Budget(epsilon=1.0, relation="add_remove"), 1)
+    (Budget(epsilon=0.9999999999999964, relation='add_remove'),)
+    """
+    own = record_budget(budget, max_rows)
+    if budget.kind != "approximate" or budget.epsilon is None or budget.delta is None:
+        return (own,)
+    pure = record_budget(replace(budget, delta=None), max_rows)
+    epsilon = float(pure.epsilon or 0.0)
+    # One over the sum of exp(i e), in a form that does not overflow; 0 leaves a pure budget.
+    share = math.exp(epsilon - budget.epsilon) * math.expm1(-epsilon) / math.expm1(-budget.epsilon)
+    return own, replace(pure, delta=budget.delta * share)
+
+
+def _least_risk(plans: list[Callable[[], Plan]]) -> Plan:
+    """The plan of least predicted risk among those that keep their budgets; the first where none predicts any."""
+    made, refusals = [], []
+    for plan in plans:
+        try:
+            made.append(plan())
+        except ValueError as refusal:
+            refusals.append(refusal)
+    if not made:
+        raise refusals[0]
+    return min(made, key=lambda plan: math.inf if plan.risk is None else plan.risk.expected)
+
+
+def all_or_nothing(fit: Fit) -> Fit:
+    """A `fit` that leaves the model as it was if it raises, and that says why it takes no weights.
+
+    The signature stays that of ``fit``: scikit-learn hands weights to models that name them there.
+    """
+
+    @wraps(fit)
+    def whole(self: Any, *args: Any, sample_weight: Any = None, **named: Any) -> Any:
+        if sample_weight is not None:
+            raise TypeError(
+                f"{type(self).__name__} takes no sample_weight: a weight multiplies what one record can do, and the "
+                "noise is set for records that count once. Fit without weights; where fit has user_id, rows may be "
+                "repeated instead, with the record's number as user_id and max_rows_per_user at the largest weight"
+            )
+        before = dict(self.__dict__)
+        try:
+            return fit(self, *args, **named)
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    return cast(Fit, whole)
+
+
+def dtypes_of(values: Any) -> list[Any]:
+    """The dtypes of the columns, which are public; of a list, what numpy makes of it."""
+    found = getattr(values, "dtypes", None)
+    if found is not None and np.ndim(found):
+        return list(found)
+    own = getattr(values, "dtype", None)
+    return [np.asarray(values).dtype if own is None else own]
+
+
+def shape_of(values: Any) -> tuple[int, ...]:
+    """The shape of anything array-like, also of a sparse matrix, a frame or a list."""
+    return tuple(values.shape if hasattr(values, "shape") else np.asarray(values).shape)
+
+
+def require_numbers(name: str, values: Any, axes: int = 1) -> None:
+    """Refuse texts, objects and too few axes by dtype and shape, which are public: other errors would quote records."""
+    dtypes = dtypes_of(values)
+    _refuse_complex(name, dtypes)
+    if not all(map(holds_numbers, dtypes)):
         raise ValueError(f"{name} must hold numbers; read columns of texts or objects through a dpfit.Schema")
+    found = len(shape_of(values))
+    if found < axes:
+        raise ValueError(
+            f"Expected {axes}D array, got {found}D array instead. Reshape your data with {name}.reshape(-1, 1) if it "
+            f"is one column, {name}.reshape(1, -1) if it is one record"
+        )
 
 
-def _holds_numbers(dtype: Any) -> bool:
+def labels_of(y: Any) -> NDArray[Any]:
+    """One label for each record; only their shape and dtype can be wrong."""
+    _refuse_complex("y", dtypes_of(y))
+    return np.asarray(column_or_1d(y, warn=True))
+
+
+def as_numbers(labels: Any) -> Floats:
+    """Labels as floats, each by itself: one that is no number is NaN and changes how no other is read.
+
+    >>> as_numbers([True, None, 2])
+    array([ 1., nan,  2.])
+    """
+    values = np.asarray(labels)
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    return np.array([_number(one) for one in values.tolist()], dtype=np.float64)
+
+
+def _number(label: Any) -> float:
+    try:
+        return float(label)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _refuse_complex(name: str, dtypes: list[Any]) -> None:
+    if any(getattr(dtype, "kind", None) == "c" for dtype in dtypes):
+        raise ValueError(f"Complex data not supported: {name} must hold real numbers")
+
+
+def holds_numbers(dtype: Any) -> bool:
+    """Whether it is a dtype of real numbers (or truth values), in numpy, pandas or polars."""
     kind = getattr(dtype, "kind", None)
     if kind is not None:
-        return kind in "biufc"
+        return kind in "biuf"
     numeric = getattr(dtype, "is_numeric", None)  # polars
-    return str(dtype) == "Boolean" or bool(numeric is not None and numeric())
+    return is_boolean(dtype) or bool(numeric is not None and numeric())
+
+
+def is_boolean(dtype: Any) -> bool:
+    """Whether it is the dtype of truth values, in numpy, pandas or polars."""
+    return getattr(dtype, "kind", None) == "b" or str(dtype) == "Boolean"
 
 
 def ends(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -378,7 +532,7 @@ def ends(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...
     return tuple(low.tolist()), tuple(high.tolist())
 
 
-def _from_data(template: Scaling, data: Arrays) -> Scaling:
+def _from_data(scaling: Scaling, missing: ColumnRanges, data: Arrays) -> Scaling:
     """Ranges read off the data: not private, for tests and comparisons."""
     warnings.warn(
         "bounds='from_data' reads ranges off the records: the guarantee does not cover what they tell",
@@ -392,8 +546,8 @@ def _from_data(template: Scaling, data: Arrays) -> Scaling:
         low, high = np.nanmin(finite, axis=0), np.nanmax(finite, axis=0)
     low, high = np.nan_to_num(low, nan=-1.0), np.nan_to_num(high, nan=1.0)
     high = np.where(high > low, high, low + np.maximum(1.0, np.abs(low)))
-    found = replace(template, lower=tuple(low.tolist()), upper=tuple(high.tolist()))
-    if template.label_lower is None:
+    found = replace(scaling, lower=tuple(low.tolist()), upper=tuple(high.tolist()))
+    if not missing.labels:
         return found
     labels = np.asarray(data.labels, dtype=np.float64)
     labels = labels[np.isfinite(labels)] if np.isfinite(labels).any() else np.array([-1.0, 1.0])

@@ -11,9 +11,20 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from dpfit.core import Plan
 from dpfit.losses import Logistic, SmoothedHinge, Softmax
 from dpfit.losses.base import Loss
-from dpfit.models.base import LeakWarning, PrivateModel, leaky_score
+from dpfit.models.base import (
+    LeakWarning,
+    PrivateModel,
+    all_or_nothing,
+    as_numbers,
+    dtypes_of,
+    holds_numbers,
+    is_boolean,
+    leaky,
+    leaky_score,
+)
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 
@@ -27,34 +38,41 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
     _: KW_ONLY
     classes: Any = None
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
         """Fit the model; charges the ledger, if there is one, before the records are read.
 
         Classes are public: those of ``classes``, of a boolean or categorical dtype, or 0 and 1 for numbers.
         """
-        kinds = public_classes(self.classes, y)
         rows, labels = self._validated(X, y)
-        self.classes_ = _declared(kinds, labels)
+        self.classes_ = _classes_read_off(labels) if self._classes_leak else public_classes(self.classes, y)
         if len(self.classes_) < 2:
             raise ValueError("a classifier needs at least two declared classes; got 1 class")
-        codes = _codes(self.classes_, labels)
-        several = len(self.classes_) > 2
-        release, scaling, weights = self._release(rows, codes if several else np.where(codes > 0, 1.0, -1.0), user_id)
-        if several:
+        release, scaling, weights = self._release(rows, self._public_labels(labels), user_id)
+        if len(self.classes_) > 2:
             weights = weights.reshape(-1, len(self.classes_)).T
         self.weights_ = np.atleast_2d(weights)
         self.coef_, self.intercept_ = scaling.unscaled(self.weights_)
         self._keep(release, scaling)
         return self
 
+    @property
+    def _classes_leak(self) -> bool:
+        return isinstance(self.classes, str) and self.classes == "from_data"
+
+    def _solve(self, n: int, columns: int, scaling: Scaling, budget: Budget) -> Plan:
+        plan = super()._solve(n, columns, scaling, budget)
+        return leaky(plan, "classes were read off the data and are not protected") if self._classes_leak else plan
+
     def _public_labels(self, labels: Any) -> Floats:
-        codes = _codes(self.classes_, labels)
-        return codes if self._n_classes() > 2 else np.where(codes > 0, 1.0, -1.0)
+        codes = class_codes(self.classes_, labels)
+        return codes if len(self.classes_) > 2 else np.where(codes > 0, 1.0, -1.0)
 
     def _n_classes(self) -> int:
-        """How many classes there are: those of the fit, or the declared ones."""
-        declared = () if self.classes is None or isinstance(self.classes, str) else self.classes
-        return len(getattr(self, "classes_", declared))
+        """How many classes there are: the declared ones, or those of the fit; two if neither is known."""
+        if self.classes is None or self._classes_leak:
+            return len(getattr(self, "classes_", (0, 1)))
+        return len(sorted_classes(self.classes))
 
     def decision_function(self, X: Any) -> Floats:
         """Margins: one number per row for two classes, one per class for more."""
@@ -154,43 +172,72 @@ class LinearSVC(PrivateClassifier):
         return tags
 
 
-def public_classes(classes: Any, y: Any) -> Any:
-    """The classes that are public: declared, or those of a boolean or categorical dtype; None for numbers."""
-    if isinstance(classes, str) and classes == "from_data":
-        return "from_data"
+def public_classes(classes: Any, y: Any) -> NDArray[Any]:
+    """The classes that are public, sorted: declared, those of a boolean or categorical dtype, or 0 and 1 for numbers.
+
+    >>> public_classes(["well", "sick"], None), public_classes(None, [True, False])
+    (array(['sick', 'well'], dtype='<U4'), array([False,  True]))
+    """
     if classes is not None:
-        return np.asarray(classes)
-    categories = getattr(getattr(y, "dtype", None), "categories", None)
-    if categories is not None:
-        return np.asarray(categories)
-    kind = getattr(np.asarray(y), "dtype", np.dtype(float)).kind
-    if kind == "b":
+        return sorted_classes(classes)
+    dtype = dtypes_of(y)[0]
+    categories = getattr(dtype, "categories", None)
+    # Those of a Categorical of polars are not in its dtype: they are what occurred so far, in this column or another.
+    if categories is not None and np.ndim(categories) == 1:
+        return sorted_classes(categories)
+    if is_boolean(dtype):
         return np.array([False, True])
-    if kind in "iuf":
+    if holds_numbers(dtype):
         return np.array([0, 1])
     raise ValueError(
-        "these labels are texts or objects: declare the classes (classes=[...]), or make the column categorical; "
-        "reading them off the records would tell which ones occur (classes='from_data' does that, with a warning)"
+        "these labels are texts or objects: declare the classes (classes=[...]), or give the column a dtype that lists "
+        "them (category of pandas, Enum of polars); reading them off the records would tell which ones occur "
+        "(classes='from_data' does that, with a warning)"
     )
 
 
-def _declared(kinds: Any, labels: Any) -> NDArray[Any]:
-    if not (isinstance(kinds, str) and kinds == "from_data"):
-        return np.asarray(kinds)
+def sorted_classes(classes: Any) -> NDArray[Any]:
+    """Declared classes in the order of scikit-learn, whose metrics take the columns of probabilities to be sorted."""
+    given = np.asarray(classes)
+    try:
+        found = np.unique(given)
+        values = np.unique(found.astype(np.float64)) if found.dtype.kind in "biuf" else found
+    except TypeError:
+        raise ValueError("classes must be all numbers or all texts, so that they can be sorted") from None
+    finite = values.dtype.kind != "f" or bool(np.isfinite(values).all())
+    if given.ndim != 1 or len(values) < len(given) or not finite:
+        raise ValueError("classes must be a list of texts or finite numbers, each of them once")
+    return found
+
+
+def _classes_read_off(labels: NDArray[Any]) -> NDArray[Any]:
     warnings.warn(
         "classes='from_data' reads the classes off the records: the guarantee does not cover what they tell",
         LeakWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
     check_classification_targets(labels)
     return np.unique(labels)
 
 
-def _codes(classes: NDArray[Any], labels: Any) -> Floats:
-    """The place of each label among the classes; numbers go to the nearest class, other unknowns to the first."""
-    values = np.asarray(labels)
-    if classes.dtype.kind in "biuf" and values.dtype.kind in "biuf":
-        numbers = np.nan_to_num(values.astype(np.float64), nan=float(classes[0]))
-        return np.asarray(np.abs(numbers[:, None] - classes.astype(np.float64)[None]).argmin(axis=1), dtype=np.float64)
-    place = {label: index for index, label in enumerate(classes.tolist())}
-    return np.array([place.get(label, 0) for label in values.tolist()], dtype=np.float64)
+def class_codes(classes: NDArray[Any], labels: Any) -> Floats:
+    """The place of each label among the sorted classes, from that label alone.
+
+    Numbers go to the nearest class; what is neither a number nor a class goes to the first.
+
+    >>> class_codes(np.array([0, 1, 5]), [-np.inf, 1, 1e300, None, 4]).tolist()
+    [0.0, 1.0, 2.0, 0.0, 2.0]
+    """
+    if classes.dtype.kind in "biuf":
+        numbers, kinds = as_numbers(labels), classes.astype(np.float64)
+        nearest = np.searchsorted(kinds[:-1] / 2 + kinds[1:] / 2, numbers)
+        return np.where(np.isnan(numbers), 0.0, nearest)
+    places = {label: float(place) for place, label in enumerate(classes.tolist())}
+    return np.array([_place(places, label) for label in np.asarray(labels).tolist()], dtype=np.float64)
+
+
+def _place(places: dict[Any, float], label: Any) -> float:
+    try:
+        return places.get(label, 0.0)
+    except TypeError:  # a list, say, which cannot be looked up
+        return 0.0

@@ -48,13 +48,48 @@ def save(model: PrivateEstimator, path: str | Path) -> None:
     >>> bool(np.array_equal(load(file).predict(X), model.predict(X)))
     True
     """
-    name = type(model).__name__
-    if KINDS.get(name) is not type(model) or not hasattr(model, "plan_"):
+    if KINDS.get(type(model).__name__) is not type(model) or not hasattr(model, "plan_"):
         raise ValueError(f"only fitted models of dpfit can be saved: {', '.join(sorted(KINDS))}")
+    content = _content(model)
+    text = json.dumps({**content, "sha256": _digest(content)}, indent=1)
+    Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def load(path: str | Path) -> Any:
+    """Read a model that `save` wrote; refuses a file that was cut or changed by accident.
+
+    The digest in the file detects damage, not a forger, who can write a new one: keep files where only those who may
+    change models can write. Whoever wrote it, loading runs no code of the file.
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ModelFileDamaged(f"{path} is not a model file of this version of dpfit")
+        if content.pop("sha256", None) != _digest(content):
+            raise ModelFileDamaged(f"{path} was changed after it was written; fit or save the model again")
+    except OSError as error:
+        raise ModelFileDamaged(f"cannot open {path}: {error.strerror}") from None
+    except ModelFileDamaged:
+        raise
+    except (ValueError, RecursionError):
+        raise ModelFileDamaged(f"{path} is not a model file, or it was cut") from None
+    try:
+        model = _model(content)
+        whole = _digest(_content(model)) == _digest(content)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise ModelFileDamaged(f"{path} does not hold a whole model ({type(error).__name__})") from None
+    if content["guarantee"] != model.guarantee_.to_json():
+        raise ModelFileDamaged(f"{path} promises something else than its plan does; fit or save the model again")
+    if not whole:
+        raise ModelFileDamaged(f"{path} holds more or other things than a model; fit or save the model again")
+    return model
+
+
+def _content(model: Any) -> dict[str, Any]:
     params = {key: _plain(value) for key, value in model.get_params(deep=False).items() if key not in _NOT_SAVED}
-    content = {
+    return {
         "format": FORMAT,
-        "model": name,
+        "model": type(model).__name__,
         "parameters": params,
         "fitted": {key: _array(getattr(model, key)) for key in _ARRAYS if hasattr(model, key)},
         "n_features": int(model.n_features_in_),
@@ -64,30 +99,33 @@ def save(model: PrivateEstimator, path: str | Path) -> None:
         "plan": model.plan_.to_json(),
         "guarantee": model.guarantee_.to_json(),
     }
-    text = json.dumps({**content, "sha256": _digest(content)}, indent=1)
-    Path(path).write_text(text + "\n", encoding="utf-8")
 
 
-def load(path: str | Path) -> Any:
-    """Read a model that `save` wrote; refuses a file that was cut or changed by accident."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelFileDamaged(f"cannot open {path}: {error.strerror}") from None
-    except ValueError:
-        raise ModelFileDamaged(f"{path} is not a model file, or it was cut") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ModelFileDamaged(f"{path} is not a model file of this version of dpfit")
-    if content.pop("sha256", None) != _digest(content):
-        raise ModelFileDamaged(f"{path} was changed after it was written; fit or save the model again")
+def _model(content: dict[str, Any]) -> Any:
     model = KINDS[content["model"]](**content["parameters"])
-    for key, value in content["fitted"].items():
-        setattr(model, key, _from_array(value))
+    for key in _ARRAYS:
+        if key in content["fitted"]:
+            setattr(model, key, _from_array(content["fitted"][key]))
     model.n_features_in_, model.n_iter_ = content["n_features"], content["n_iter"]
     model.private_, model.plan_ = content["private"], plan_from_json(content["plan"])
     model.guarantee_ = model.plan_.guarantee
     model.scaling_ = from_json(content["scaling"], Scaling)
+    _check_shapes(model)
     return model
+
+
+def _check_shapes(model: Any) -> None:
+    """Refuse values that are missing or do not fit each other, which would show in a prediction at the earliest."""
+    columns = model.n_features_in_
+    if isinstance(model, location.PrivateLocation):
+        fits = model.location_.shape == np.array(model.scaling_.lower).shape == (columns,)
+    else:
+        lines = len(model.classes_) if isinstance(model, classifiers.PrivateClassifier) else 1
+        coef, intercept = model.scaling_.unscaled(model.weights_)
+        fits = coef.shape == (lines if lines > 2 else 1, columns)
+        fits &= (np.size(model.coef_), np.size(model.intercept_)) == (coef.size, intercept.size)
+    if not fits:
+        raise ValueError("parts of the model do not fit each other")
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -7,64 +7,85 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpfit.core import Answer, Minimize, Plan
+from dpfit.core import Answer, Chain, Minimize, Plan, Release
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, HuberDistance
 from dpfit.mechanisms.mean import BoundedMean as MeanQuery
 from dpfit.mechanisms.mean import gaussian_mean, laplace_mean
-from dpfit.models.base import PrivateEstimator, ends, require_numbers
+from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
+from dpfit.models.base import BOUNDS_SHARE, PrivateEstimator, all_or_nothing, ends, require_numbers
 from dpfit.models.intervals import Ends, noise_reach
-from dpfit.models.scaling import Scaling
+from dpfit.models.scaling import Scaling, scaled
 from dpfit.privacy import Budget
 from dpfit.solvers.auto import auto
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False)
 class PrivateLocation(PrivateEstimator):
-    """A point near the records; ``location_`` has it."""
+    """A point near the records; ``location_`` has it.
+
+    ``bounds``: public ranges ``(lower, upper)``, numbers or one for each column; values outside are moved to the
+    nearest end. Not given (or "private"): a tenth of the budget finds a range for each column first.
+    """
 
     _: KW_ONLY
-    bounds: Any = (-1.0, 1.0)
+    bounds: Any = None
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the point; charges the ledger, if there is one, before the records are read."""
-        require_numbers("X", X)
-        rows = validate_data(self, X, dtype=np.float64, ensure_all_finite=False)
-        if isinstance(self.bounds, str):
-            raise ValueError(
-                f"{type(self).__name__} needs declared ranges, bounds=(lower, upper), not {self.bounds!r}; "
-                "dpfit.mechanisms.ranged_mean finds the range of a column within the budget"
-            )
-        low, high = ends(self.bounds, rows.shape[1])
-        scaling = Scaling(math.sqrt(rows.shape[1]), 0.0, low, high)
-        n = self._public_n(len(rows))
-        plan = self._plan(n, rows.shape[1], self._budget(n))
-        release = self._run(plan, self._records(scaling.rows(rows)))
-        middle, half = np.add(low, high) / 2, np.subtract(high, low) / 2
-        self.location_ = middle + half * np.clip(np.asarray(release.value), -1.0, 1.0)
+        require_numbers("X", X, axes=2)
+        rows = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=self._least_records)
+        release, scaling, shares = self._release(Arrays(rows, np.zeros(len(rows))))
+        shares = np.clip(shares, -1.0, 1.0)
+        # Not by the middle and the width: the width of a range may be above the largest number.
+        self.location_ = (1 - shares) / 2 * np.array(scaling.lower) + (1 + shares) / 2 * np.array(scaling.upper)
         self._keep(release, scaling)
         return self
+
+    def _release(self, data: Arrays) -> tuple[Release, Scaling, Floats]:
+        """Plan, charge, run; returns the release, the scaling that was used and the point in scaled ranges."""
+        n = self._public_n(data.n)
+        budget, scaling = self._budget(n), self._public_scaling(data.width)
+        if scaling.lower is not None:
+            release = self._run(scaled(self._solve(n, data.width, budget), scaling), data)
+            return release, scaling, np.asarray(release.value)
+        first, second = budget.split(BOUNDS_SHARE)
+        missing = ColumnRanges(data.width)
+        ranges = private_bounds.plan(Answer(n=n, workload=missing), first)
+        inside = scaled(self._solve(n, data.width, second), scaling, missing)
+        release = self._run(Chain((ranges, inside)), data)
+        found, value = release.value
+        return release, scaling.within(missing, found), np.asarray(value)
+
+    def _public_scaling(self, columns: int) -> Scaling:
+        """The scaling from declared ranges; without ranges if these are to be found privately."""
+        if isinstance(self.bounds, str) and self.bounds != "private":
+            raise ValueError(f"bounds must be a pair (lower, upper) or 'private', got {self.bounds!r}")
+        if self.bounds is None or isinstance(self.bounds, str):
+            return Scaling(math.sqrt(columns))
+        return Scaling(math.sqrt(columns), 0.0, *ends(self.bounds, columns))
 
     @property
     def location_noise_interval_(self) -> Ends:
         """What each entry would have been without privacy noise, with probability 0.95; it covers that noise alone.
 
-        From the plan and the released point, so it costs nothing. AttributeError where the effect of noise depends on
-        the records, as that on a geometric median does.
+        Ranges that were found privately count as given. From the plan and the released point, so it costs nothing.
+        AttributeError where the effect of noise depends on the records, as that on a geometric median does.
         """
         check_is_fitted(self)
-        low, high = ends(self.bounds, self.n_features_in_)
+        half = np.array(self.scaling_.upper) / 2 - np.array(self.scaling_.lower) / 2
         # Entries are moved into their ranges, which brings them no farther from what lies in the ranges anyway.
-        return Ends.around(self.location_, noise_reach(self.plan_, 0.95).length * np.subtract(high, low) / 2)
+        return Ends.around(self.location_, noise_reach(self.plan_, 0.95).length * half)
 
-    def _plan(self, n: int, columns: int, budget: Budget) -> Plan:
+    def _solve(self, n: int, columns: int, budget: Budget) -> Plan:
         raise NotImplementedError
-
-    def _records(self, rows: Any) -> Any:
-        return rows
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -73,7 +94,7 @@ class PrivateLocation(PrivateEstimator):
 
 
 class BoundedMean(PrivateLocation):
-    """The mean of records in public ranges (``bounds``), under differential privacy.
+    """The mean of records in public ranges (``bounds``), or privately found ones, under differential privacy.
 
     >>> import numpy as np
     >>> X = np.linspace(0, 10, 10_001)[:, None]
@@ -81,7 +102,7 @@ class BoundedMean(PrivateLocation):
     True
     """
 
-    def _plan(self, n: int, columns: int, budget: Budget) -> Plan:
+    def _solve(self, n: int, columns: int, budget: Budget) -> Plan:
         algorithm = laplace_mean if budget.kind == "pure" else gaussian_mean
         return algorithm.plan(Answer(n=n, workload=MeanQuery(-1.0, 1.0, columns)), budget)
 
@@ -98,12 +119,9 @@ class GeometricMedian(PrivateLocation):
     True
     """
 
-    def _plan(self, n: int, columns: int, budget: Budget) -> Plan:
+    def _solve(self, n: int, columns: int, budget: Budget) -> Plan:
         radius = math.sqrt(columns)
         problem = Minimize(
             n=n, loss=HuberDistance(0.1), bounds=Bounds(radius), features=columns, domain=L2Ball(columns, radius)
         )
         return auto.plan(problem, budget)
-
-    def _records(self, rows: Any) -> Any:
-        return Arrays(rows, np.zeros(len(rows)))

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import assert_all_finite
 
-from dpfit.losses import Huber, Pinball, QuantileHuber
+from dpfit.losses import Huber, Pinball, QuantileHuber, Squared
 from dpfit.losses.base import Loss
-from dpfit.models.base import PrivateModel, leaky_score, require_numbers
+from dpfit.models.base import FROM_DATA, PrivateModel, all_or_nothing, as_numbers, leaky_score, require_numbers
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 from dpfit.privacy.check import positive
+from dpfit.solvers.perturbation.sufficient_statistics import sufficient_statistics
 
 Floats = NDArray[np.float64]
 
@@ -39,13 +40,14 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
             raise ValueError("y_bounds must be a pair (lower, upper) of numbers") from None
         return low, high
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
         """Fit the model; charges the ledger, if there is one, before the records are read."""
         rows, labels = self._validated(X, y)
-        require_numbers("y", labels)
-        if self.bounds == "from_data":
+        require_numbers("y", y)
+        if self.y_bounds is None and isinstance(self.bounds, str) and self.bounds == FROM_DATA:
             assert_all_finite(labels, input_name="y")  # the records are read for their range anyway
-        release, scaling, weights = self._release(rows, np.asarray(labels, dtype=np.float64), user_id)
+        release, scaling, weights = self._release(rows, as_numbers(labels), user_id)
         self.weights_ = weights
         coefficients, intercept = scaling.unscaled(weights)
         self.coef_, self.intercept_ = coefficients[0], float(intercept[0])
@@ -72,6 +74,8 @@ class LinearRegression(PrivateRegressor):
     Guarantee: as `LogisticRegression`. The loss is squared up to a residual of a tenth of the label range and linear
     beyond (more when the budget is generous, so that the fit becomes that of least squares): this bounds what one
     record can do. ``y_bounds`` is the public range of the labels; not given, it is found with the columns' ranges.
+    ``solver="sufficient_statistics"`` takes squared residuals throughout: labels and rows are bounded, and noise is put
+    on their products.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 20_000)[:, None]
@@ -81,6 +85,8 @@ class LinearRegression(PrivateRegressor):
     """
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
+        if self.solver == sufficient_statistics.name:
+            return Squared()
         return Huber(0.2 * min(max(1.0, signal(budget, n, features) / 2000), 20.0))
 
 

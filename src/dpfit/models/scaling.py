@@ -13,12 +13,16 @@ from scipy import sparse
 
 from dpfit.core import Chain, Cost, Mechanism, Plan, Risk, Run, Step
 from dpfit.data.records import Arrays, Blocks, Data
+from dpfit.mechanisms.private_bounds import ColumnRanges
 from dpfit.privacy.check import positive
 from dpfit.privacy.event import Event
 from dpfit.privacy.record import Record
 from dpfit.solvers.auto import Chosen
 
 Floats = NDArray[np.float64]
+
+_SILENT = np.errstate(over="ignore", invalid="ignore")
+"""A warning about a number that overflows would tell that some record has such a number."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +65,26 @@ class Scaling(Record):
         """The largest norm of a row, constant included; what the solvers are told."""
         return math.hypot(self.row_norm, self.constant)
 
-    def rows(self, rows: Any) -> Any:
-        """The bounded rows."""
+    @_SILENT
+    def rows(self, rows: Any, *, finite: bool = False) -> Any:
+        """The bounded rows.
+
+        What is not a number stays so, since the kernels replace such a record as a whole, and cap rows that need
+        nothing else; ``finite`` puts zeros there and caps all rows.
+        """
         if sparse.issparse(rows):
             if not self._ranges()[0].any():
-                return self._sparse_rows(rows)
+                return self._sparse_rows(rows, finite)
             rows = rows.toarray()
-        if self.lower is None and not self.constant:
+        if self.lower is None and not self.constant and not finite:
             return rows
         matrix = np.asarray(rows, dtype=np.float64)
         if self.lower is not None:
             middle, half = self._ranges()
-            with np.errstate(invalid="ignore", over="ignore"):
-                # NaN stays: the kernels replace such a record as a whole.
-                matrix = np.clip((matrix - middle) / half, -1.0, 1.0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            factors = self._factors(np.einsum("ij,ij->i", matrix, matrix))
+            matrix = np.clip((matrix - middle) / half, -1.0, 1.0)
+        if finite:
+            matrix = _finite(matrix)
+        factors = self._factors(np.einsum("ij,ij->i", matrix, matrix))
         capped = np.empty((len(matrix), matrix.shape[1] + bool(self.constant)))
         np.multiply(matrix, factors[:, None], out=capped[:, : matrix.shape[1]])
         if self.constant:
@@ -88,26 +96,39 @@ class Scaling(Record):
         lengths = np.sqrt(squares)
         return np.where(lengths > self.row_norm, self.row_norm / np.maximum(lengths, 1e-300), 1.0)
 
-    def _sparse_rows(self, rows: Any) -> Any:
+    def _sparse_rows(self, rows: Any, finite: bool) -> Any:
         matrix = sparse.csr_array(rows, dtype=np.float64)
         if self.lower is not None:
             half = self._ranges()[1]
             matrix = sparse.csr_array(matrix @ sparse.dia_array((1 / half, 0), shape=(len(half), len(half))))
             np.clip(matrix.data, -1.0, 1.0, out=matrix.data)
-        if self.lower is None and not self.constant:
+        if self.lower is None and not self.constant and not finite:
             return matrix
+        if finite:
+            matrix.data = _finite(matrix.data)
         factors = self._factors(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
         matrix = sparse.csr_array(sparse.dia_array((factors, 0), shape=(len(factors),) * 2) @ matrix)
         if not self.constant:
             return matrix
         return sparse.csr_array(sparse.hstack([matrix, np.full((matrix.shape[0], 1), self.constant)]))
 
+    @_SILENT
     def labels(self, labels: Any) -> Any:
         """The labels in [-1, 1] if they have a range, else as they are."""
         if self.label_lower is None:
             return labels
         middle, half = self._label_range()
         return np.clip((np.asarray(labels, dtype=np.float64) - middle) / half, -1.0, 1.0)
+
+    def within(self, found: ColumnRanges, released: tuple[Any, Any]) -> Scaling:
+        """The scaling with the ranges that were not declared, as they were released."""
+        low, high = (tuple(map(float, ends)) for ends in released)
+        scaling = self
+        if found.labels:
+            scaling = replace(scaling, label_lower=low[-1], label_upper=high[-1])
+        if found.columns:
+            scaling = replace(scaling, lower=low[: found.columns], upper=high[: found.columns])
+        return scaling
 
     def apply(self, data: Data) -> Data:
         """The bounded records."""
@@ -159,14 +180,18 @@ class Scaling(Record):
         return self.label_lower / 2 + self.label_upper / 2, self.label_upper / 2 - self.label_lower / 2
 
 
+def _finite(values: Floats) -> Floats:
+    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+
+
 @dataclass(frozen=True)
 class Scaled(Mechanism):
-    """A mechanism on scaled records; a scaling that is not public is bound to what the first stage released."""
+    """A mechanism on scaled records; ranges that are not public are bound to those that the first stage ``found``."""
 
     kind = "scaled"
     mechanism: Mechanism
     scaling: Scaling
-    released: bool = False
+    found: ColumnRanges | None = None
 
     @property
     def event(self) -> Event:
@@ -181,27 +206,22 @@ class Scaled(Mechanism):
         return self.mechanism.risk
 
     def bind(self, released: tuple[Any, ...]) -> Scaled:
-        if not self.released:
+        if self.found is None:
             return replace(self, mechanism=self.mechanism.bind(released))
-        low, high = (tuple(map(float, ends)) for ends in released[0])
-        scaling = self.scaling
-        if scaling.label_lower is not None:
-            scaling = replace(scaling, label_lower=low[-1], label_upper=high[-1])
-            low, high = low[:-1], high[:-1]
         return replace(
-            self, mechanism=self.mechanism.bind(released[1:]), scaling=replace(scaling, lower=low, upper=high)
+            self, mechanism=self.mechanism.bind(released[1:]), scaling=self.scaling.within(self.found, released[0])
         )
 
     def run(self, data: Any, run: Run) -> Any:
         return self.mechanism.run(self.scaling.apply(data), run)
 
 
-def scaled(plan: Plan, scaling: Scaling, *, released: bool = False) -> Plan:
+def scaled(plan: Plan, scaling: Scaling, found: ColumnRanges | None = None) -> Plan:
     """The plan on scaled records."""
     if isinstance(plan, Chosen):
-        return replace(plan, plan=scaled(plan.plan, scaling, released=released))
+        return replace(plan, plan=scaled(plan.plan, scaling, found))
     if isinstance(plan, Step):
-        return replace(plan, mechanism=Scaled(plan.mechanism, scaling, released))
+        return replace(plan, mechanism=Scaled(plan.mechanism, scaling, found))
     if isinstance(plan, Chain):
-        return replace(plan, stages=tuple(scaled(stage, scaling, released=released) for stage in plan.stages))
+        return replace(plan, stages=tuple(scaled(stage, scaling, found) for stage in plan.stages))
     raise ValueError(f"a {plan.kind} plan cannot run on scaled records")

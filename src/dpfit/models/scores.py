@@ -7,23 +7,31 @@ known amount; the budget pays for the noise.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
-from dpfit.core import Answer, Release
+from dpfit.core import Answer, Mechanism, Release, Risk, Run
 from dpfit.ledger import account_for
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
+from dpfit.models.base import as_numbers, labels_of, require_numbers, shape_of
+from dpfit.models.classifiers import class_codes
 from dpfit.privacy import Budget, Guarantee
+from dpfit.privacy.event import Event
 
 Floats = NDArray[np.float64]
 
 _WORST_LOSS = math.log(1000.0)
 """A log loss counts at most as much as being surely wrong by 1000 to 1."""
+
+_OF_CLASSIFIERS, _OF_REGRESSORS = ("accuracy", "log_loss"), ("mae", "mse")
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,9 @@ def private_score(
     """Score a fitted model on private records, within a budget.
 
     ``metric``: "accuracy" (classifiers, the default) or "log_loss" (capped at log 1000 per record); "mae" (regressors,
-    the default) or "mse", capped at the width of the label range (squared). Under add/remove give ``n_public``.
+    the default) or "mse", capped at the width of the label range (squared). Labels are read as in `fit`: one that is no
+    class counts as the nearest (numbers) or the first. Under add/remove give ``n_public``. The model may be a Pipeline.
+    Predictions are made after the ledger was charged.
 
     >>> from dpfit.models import LogisticRegression
     >>> X = np.linspace(-1, 1, 20_000)[:, None]
@@ -69,12 +79,21 @@ def private_score(
     chosen = metric or ("accuracy" if is_classifier(model) else "mae")
     if budget.relation == "add_remove" and n_public is None:
         raise ValueError("under add/remove the number of records is private: give n_public")
-    scores, top = _scores(model, X, y, chosen)
-    problem = Answer(n=len(scores) if n_public is None else n_public, workload=BoundedMean(0.0, top))
+    check_is_fitted(model)
+    top = _largest(model, chosen)
+    scored = Scored(model, X, y)
+    problem = Answer(n=len(scored.labels) if n_public is None else n_public, workload=BoundedMean(0.0, top))
     algorithm = laplace_mean if budget.kind == "pure" else gaussian_mean
-    plan = algorithm.plan(problem, budget)
+    noisy = algorithm.plan(problem, budget)
+    plan = replace(noisy, mechanism=MeanScore(noisy.mechanism, chosen, top))
+    if random_state is not None:
+        warnings.warn(
+            "random_state fixes the noise: whoever knows it can subtract the noise, so this score is not private",
+            UserWarning,
+            stacklevel=2,
+        )
     account = account_for(plan, ledger, dataset, delta=budget.delta, why=f"score {chosen}")
-    release = plan.run(scores, account=account, random_state=random_state)
+    release = plan.run(scored, account=account, random_state=random_state)
     value = float(release.value[0])
     spread = plan.risk.expected if plan.risk else 0.0
     half = spread * (-ndtri(0.025) if algorithm is gaussian_mean else math.log(20) / math.sqrt(2))
@@ -82,25 +101,68 @@ def private_score(
     return PrivateScore(chosen, min(max(value, 0.0), top), low, high, release)
 
 
-def _scores(model: Any, X: Any, y: Any, metric: str) -> tuple[Floats, float]:
-    """The score of each record, and the largest possible one; only shapes and names can be wrong."""
-    if is_classifier(model):
-        truth = np.asarray(y)
+class Scored:
+    """Records and the model that they score; only shapes and dtypes, which are public, can be wrong."""
+
+    def __init__(self, model: Any, X: Any, y: Any) -> None:
+        self.model, self.rows, self.labels = model, X, labels_of(y)
+        if not is_classifier(model):
+            require_numbers("y", y)
+        rows, *columns = shape_of(X)
+        if rows != len(self.labels):
+            raise ValueError("X and y must have the same shape in their first axis: one label for each record")
+        width = getattr(model, "n_features_in_", None)
+        if width is not None and columns != [width]:
+            raise ValueError(f"X must have the shape of the rows that the model was fitted to: {width} columns")
+
+    def scores(self, metric: str, top: float) -> Floats:
+        """The score of each record, at most ``top``, from that record alone; the labels are read as in training."""
+        model = self.model
+        if metric in _OF_REGRESSORS:
+            width = top if metric == "mae" else math.sqrt(top)
+            with np.errstate(over="ignore", invalid="ignore"):
+                errors = np.fmin(np.abs(as_numbers(self.labels) - model.predict(self.rows)), width)
+            return np.asarray(errors if metric == "mae" else errors**2)
+        classes = np.asarray(model.classes_)
+        truth = class_codes(classes, self.labels).astype(np.int64)
         if metric == "accuracy":
-            return np.asarray(model.predict(X) == truth, dtype=np.float64), 1.0
-        if metric == "log_loss":
-            places = {label: place for place, label in enumerate(model.classes_.tolist())}
-            chances = model.predict_proba(X)
-            picked = np.array([places.get(label, 0) for label in truth.tolist()])
-            return np.minimum(-np.log(np.maximum(chances[np.arange(len(picked)), picked], 1e-300)), _WORST_LOSS), (
-                _WORST_LOSS
-            )
-        raise ValueError(f"metric of a classifier must be 'accuracy' or 'log_loss', got {metric!r}")
-    low, high = model.scaling_.label_lower, model.scaling_.label_upper
-    width = float(high - low)
-    errors = np.nan_to_num(np.abs(np.asarray(y, dtype=np.float64) - model.predict(X)), nan=width, posinf=width)
-    if metric == "mae":
-        return np.minimum(errors, width), width
-    if metric == "mse":
-        return np.minimum(errors, width) ** 2, width**2
-    raise ValueError(f"metric of a regressor must be 'mae' or 'mse', got {metric!r}")
+            return np.asarray(class_codes(classes, model.predict(self.rows)) == truth, dtype=np.float64)
+        chances = model.predict_proba(self.rows)[np.arange(len(truth)), truth]
+        return np.asarray(np.fmin(-np.log(np.maximum(chances, 1e-300)), top))
+
+
+@dataclass(frozen=True)
+class MeanScore(Mechanism):
+    """A noisy mean of the scores of records: predictions are made when it runs, which is after it was charged."""
+
+    kind = "mean_score"
+    mechanism: Mechanism
+    metric: str
+    top: float
+
+    @property
+    def event(self) -> Event:
+        return self.mechanism.event
+
+    @property
+    def risk(self) -> Risk | None:
+        return self.mechanism.risk
+
+    def run(self, data: Scored, run: Run) -> Any:
+        return self.mechanism.run(data.scores(self.metric, self.top), run)
+
+
+def _largest(model: Any, metric: str) -> float:
+    """The largest possible score of a record."""
+    if is_classifier(model):
+        if metric not in _OF_CLASSIFIERS:
+            raise ValueError(f"metric of a classifier must be 'accuracy' or 'log_loss', got {metric!r}")
+        return 1.0 if metric == "accuracy" else _WORST_LOSS
+    if metric not in _OF_REGRESSORS:
+        raise ValueError(f"metric of a regressor must be 'mae' or 'mse', got {metric!r}")
+    last = model[-1] if isinstance(model, Pipeline) else model
+    scaling = getattr(last, "scaling_", None)
+    if scaling is None or scaling.label_lower is None:
+        raise ValueError(f"{metric!r} is for the regressors of dpfit.models (also at the end of a Pipeline)")
+    width = float(scaling.label_upper - scaling.label_lower)
+    return width if metric == "mae" else width**2

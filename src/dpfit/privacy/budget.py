@@ -112,7 +112,8 @@ class Budget:
             name = "epsilon" if self.kind == "pure" else "rho"
             whole = getattr(self, name)
             first = whole * share
-            parts = ({name: first}, {name: whole - first})
+            # Rounded down, too: promises are rounded up when they are added.
+            parts = ({name: first}, {name: whole * (1 - 2.0**-50) - first})
         else:
             mu = self.gaussian_mu
             first = mu * math.sqrt(share)
