@@ -385,6 +385,12 @@ def test_plans_need_no_data():
     assert "considered" in plan.explain()
 
 
+def test_plans_of_several_parts_say_which_solvers_were_considered():
+    model = LogisticRegression(1.0, 1e-6, neighbours="add_remove", n_public=500, max_rows_per_user=2)
+    for by_user in (False, True):
+        assert "considered noisy_gd" in model.plan(500, 3, by_user=by_user).explain()
+
+
 def test_plans_know_declared_classes_and_users():
     assert (
         LogisticRegression(1.0, 1e-6, bounds=(-1, 1), classes=[0, 1, 2])
