@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpfit.core import plan_from_json
+from dpfit.data.schema import Schema
 from dpfit.models import classifiers, location, regressors
 from dpfit.models.base import PrivateEstimator
 from dpfit.models.scaling import Scaling
@@ -80,7 +81,10 @@ def load(path: str | Path) -> Any:
         raise ModelFileDamaged(f"{path} is not a model file of this version of dpfit")
     if content.pop("sha256", None) != _digest(content):
         raise ModelFileDamaged(f"{path} was changed after it was written; fit or save the model again")
-    model = KINDS[content["model"]](**content["parameters"])
+    parameters = content["parameters"]
+    if parameters.get("schema"):
+        parameters["schema"] = from_json(parameters["schema"], Schema)
+    model = KINDS[content["model"]](**parameters)
     for key, value in content["fitted"].items():
         setattr(model, key, _from_array(value))
     model.n_features_in_, model.n_iter_ = content["n_features"], content["n_iter"]
@@ -97,6 +101,8 @@ def _digest(content: dict[str, Any]) -> str:
 
 def _plain(value: Any) -> Any:
     """A parameter as JSON; arrays become lists."""
+    if isinstance(value, Schema):
+        return value.to_json()
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, tuple | list):
