@@ -117,10 +117,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _keep(self, release: Release, scaling: Scaling) -> None:
         """The attributes of every fitted estimator."""
         self.plan_ = release.plan
-        self.guarantee_: Guarantee = release.guarantee
+        self.guarantee_ = self._shown(release.plan)
         self.private_ = release.private
         self.scaling_ = scaling
         self.n_iter_ = int(max(1.0, release.plan.cost.passes))
+
+    def _shown(self, plan: Plan) -> Guarantee:
+        """The promise of a plan, printed at the delta that was asked for."""
+        return replace(plan.guarantee, shown_at=self.delta) if self.delta else plan.guarantee
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

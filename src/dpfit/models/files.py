@@ -89,7 +89,7 @@ def load(path: str | Path) -> Any:
         setattr(model, key, _from_array(value))
     model.n_features_in_, model.n_iter_ = content["n_features"], content["n_iter"]
     model.private_, model.plan_ = content["private"], plan_from_json(content["plan"])
-    model.guarantee_ = model.plan_.guarantee
+    model.guarantee_ = model._shown(model.plan_)
     model.scaling_ = from_json(content["scaling"], Scaling)
     return model
 
