@@ -233,6 +233,14 @@ def test_explain_says_what_is_promised_and_why():
     for part in ("gaussian (noise multiplier 4.225), then", "epsilon = 1 at delta = 1e-6", "one record replaced"):
         assert part in text
     assert "adaptive composition" in text
+    for part in (step(4.2247), step(1e6)):
+        assert part.explain() in text
+
+
+def test_explain_says_each_kind_of_part_once():
+    text = Split((step(4.2247),) * 3, by="index").explain()
+    assert text.count(step(4.2247).explain()) == 1
+    assert "part       1 of 1" in text
 
 
 def test_costs_add_up():

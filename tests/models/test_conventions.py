@@ -20,12 +20,16 @@ from dpfit.models import (
     BoundedMean,
     GeometricMedian,
     HuberRegressor,
+    LeakWarning,
     LinearRegression,
     LinearSVC,
     LogisticRegression,
     QuantileRegressor,
     Ridge,
+    load,
+    save,
 )
+from dpfit.solvers.auto import Chosen
 
 MODELS = {
     "LogisticRegression": LogisticRegression(classes="from_data"),
@@ -112,6 +116,35 @@ def test_a_schema_makes_what_a_pipeline_asks_for():
     fitted = clone(model.set_output(transform="pandas")).fit(many, np.array([0, 1, 1] * 200))
     assert list(fitted[-1].feature_names_in_) == list(schema.names)
     assert fitted.predict(many).shape == (600,)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_schema_is_a_parameter(intercept, tmp_path):
+    """Tables go in, nothing is left to find, and one constant is fitted, whoever adds it."""
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"age": random.uniform(0, 80, 3000), "ward": random.choice(["A", "B", "C"], 3000), "more": 1})
+    stay = table["age"] / 20 + 2.0 * (table["ward"] == "A")
+    columns = (Number("age", 0, 80), Category("ward", ("A", "B")))
+    schema = Schema(columns, Number("stay", 0, 10), intercept=intercept)
+    model = clone(LinearRegression(1e6, schema=schema))
+    assert model.get_params()["schema"] == schema
+    assert model.fit(table, stay).plan_.guarantee == model.plan(3000).guarantee
+    assert isinstance(model.plan_, Chosen)  # no ranges are found
+    assert list(model.feature_names_in_) == ["age", "ward"]
+    assert model.n_features_in_ == 2
+    assert model.coef_.shape == (len(schema.names),)
+    assert np.abs(model.predict(table) - stay).max() < 1e-2
+    assert np.allclose(schema.matrix(table) @ model.coef_ + model.intercept_, model.predict(table))
+    with pytest.warns(LeakWarning):
+        assert model.score(table, stay) > 0.999
+    save(model, tmp_path / "model.json")
+    again = load(tmp_path / "model.json")
+    assert again.schema == schema
+    assert np.array_equal(again.predict(table), model.predict(table))
+    assert LogisticRegression(10.0, schema=schema).fit(table, stay > 2).predict(table).dtype == bool
+    for more in ({"bounds": (-1, 1)}, {"row_norm": 1.0}):
+        with pytest.raises(ValueError, match="either schema, or bounds"):
+            LinearRegression(1.0, schema=schema, **more).fit(table, stay)
 
 
 def test_pandas_polars_sparse_and_arrays_give_the_same_model(line):

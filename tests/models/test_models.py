@@ -615,6 +615,20 @@ def test_plans_need_no_data():
     assert "considered" in plan.explain()
 
 
+def test_plans_of_several_parts_say_which_solvers_were_considered():
+    model = LogisticRegression(1.0, 1e-6, neighbours="add_remove", n_public=500, max_rows_per_user=2)
+    for by_user in (False, True):
+        assert "considered noisy_gd" in model.plan(500, 3, by_user=by_user).explain()
+
+
+def test_the_promise_is_shown_at_the_delta_that_was_asked_for(line, tmp_path):
+    model = LogisticRegression(1.0, 1e-5, bounds=(-1, 1), solver="noisy_gd", max_passes=3).fit(*line[:2])
+    save(model, tmp_path / "model.json")
+    for shown in (model, load(tmp_path / "model.json")):
+        assert str(shown.guarantee_) == "epsilon = 1 at delta = 1e-5, with one record replaced"
+    assert model.guarantee_ == model.plan_.guarantee
+
+
 def test_plans_know_declared_classes_and_users():
     assert (
         LogisticRegression(1.0, 1e-6, bounds=(-1, 1), classes=[0, 1, 2])

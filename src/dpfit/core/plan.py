@@ -10,7 +10,7 @@ import math
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import Any
 
@@ -89,14 +89,24 @@ class Plan(Record, ABC):
         """An interaction on the data, charged in full: see `open_plan` for the options."""
         return open_plan(self, data, **options)
 
+    @property
+    def parts(self) -> tuple[Plan, ...]:
+        """The plans that this one is made of."""
+        values = [getattr(self, field.name) for field in fields(self)]
+        groups = [value if isinstance(value, tuple) else (value,) for value in values]
+        return tuple(part for group in groups for part in group if isinstance(part, Plan))
+
     def explain(self) -> str:
-        """The plan in words: what runs, what is promised, on what basis."""
+        """The plan in words: what runs, what is promised, on what basis; then the same for each kind of part."""
         basis = self.basis
         lines = [f"does       {in_words(self.event)}", f"promises   {self.guarantee}", f"rests on   {basis.theorem}"]
         lines += [f"{a.status:10} {a.text}" for a in basis.assumptions]
         lines += [f"arithmetic {basis.arithmetic}", f"costs      {self.cost}"]
         if self.risk is not None:
             lines.append(f"expect     {self.risk.meaning} about {self.risk.expected:.4g}")
+        texts = dict.fromkeys(part.explain() for part in self.parts)
+        for number, text in enumerate(texts, 1):
+            lines += [f"part       {number} of {len(texts)}", text]
         return "\n".join(lines)
 
 

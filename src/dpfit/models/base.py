@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpfit.catalogue import ENTRIES
 from dpfit.core import Answer, Chain, Minimize, Plan, Release, Step
 from dpfit.data.records import Arrays
+from dpfit.data.schema import Schema
 from dpfit.ledger import account_for
 from dpfit.losses import Bounds
 from dpfit.losses.base import Loss
@@ -122,10 +123,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _keep(self, release: Release, scaling: Scaling) -> None:
         """The attributes of every fitted estimator."""
         self.plan_ = release.plan
-        self.guarantee_: Guarantee = release.guarantee
+        self.guarantee_ = self._shown(release.plan)
         self.private_ = release.private
         self.scaling_ = scaling
         self.n_iter_ = int(max(1.0, release.plan.cost.passes))
+
+    def _shown(self, plan: Plan) -> Guarantee:
+        """The promise of a plan, printed at the delta that was asked for."""
+        return replace(plan.guarantee, shown_at=self.delta) if self.delta else plan.guarantee
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -141,6 +146,7 @@ class PrivateModel(PrivateEstimator):
 
     _: KW_ONLY
     max_rows_per_user: int | None = None
+    schema: Schema | None = None
     row_norm: float | None = None
     bounds: Any = None
     fit_intercept: bool = True
@@ -149,12 +155,13 @@ class PrivateModel(PrivateEstimator):
     max_passes: int | None = None
     public: Any = None
 
-    def plan(self, n: int, n_features: int, *, by_user: bool = False) -> Plan:
+    def plan(self, n: int, n_features: int | None = None, *, by_user: bool = False) -> Plan:
         """What `fit` would do on ``n`` records of ``n_features`` columns: no data needed, nothing spent.
 
-        ``by_user`` is for a fit that is told whose the records are.
+        A schema knows the number of columns. ``by_user`` is for a fit that is told whose the records are.
         """
-        return self._plan(n, n_features, by_user=by_user)[0]
+        columns = n_features if self.schema is None else len(self.schema.names)
+        return self._plan(n, count("n_features", columns), by_user=by_user)[0]
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
         raise NotImplementedError
@@ -169,14 +176,17 @@ class PrivateModel(PrivateEstimator):
         """The scaling by what is declared, and the ranges that are left to find."""
         label = self._label_ends()
         low = high = None
+        if self.schema is not None and (self.bounds is not None or self.row_norm is not None):
+            raise ValueError("a schema bounds the rows: give either schema, or bounds and row_norm")
         if isinstance(self.bounds, str):
             one_of("bounds, if not a pair (lower, upper),", self.bounds, ("private", FROM_DATA))
         elif self.bounds is not None:
             low, high = ends(self.bounds, columns)
         # Rows that are capped as they are need no ranges.
-        raw = self.bounds is None and self.row_norm is not None
+        raw = self.bounds is None and (self.row_norm is not None or self.schema is not None)
         norm = self._norm(columns)
-        constant = (norm if raw else 1.0) if self.fit_intercept else 0.0
+        has_constant = self.schema is not None and self.schema.intercept
+        constant = (norm if raw else 1.0) if self.fit_intercept and not has_constant else 0.0
         scaling = Scaling(norm, constant, low, high, *(label or (None, None)))
         missing_columns = columns if low is None and not raw else 0
         missing_labels = self._labels_have_range and label is None
@@ -190,6 +200,8 @@ class PrivateModel(PrivateEstimator):
         Columns that are uniform on [-1, 1] have mean squares of 1 / 3. Less would shorten most rows, more would let one
         record do more than records do.
         """
+        if self.schema is not None:
+            return self.schema.bound
         return math.sqrt(min(columns, 2 + columns / 3)) if self.row_norm is None else float(self.row_norm)
 
     def _plan(
@@ -285,10 +297,22 @@ class PrivateModel(PrivateEstimator):
         if self.public is None:
             return None
         rows, labels = self._public_pair()
-        rows = validate_data(
-            self, rows, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False, reset=False
+        return Arrays(self._known_rows(rows), self._public_labels(labels))
+
+    def _known_rows(self, X: Any) -> Any:
+        """More rows like those of the fit."""
+        if self.schema is not None:
+            return self.schema.matrix(X)
+        return validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            # Under add/remove a paid score may be one of no records.
+            ensure_min_samples=0,
+            reset=False,
         )
-        return Arrays(rows, self._public_labels(labels))
 
     def _public_pair(self) -> tuple[Any, Any]:
         try:
@@ -303,15 +327,19 @@ class PrivateModel(PrivateEstimator):
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Rows and labels. Only public facts can be wrong: shapes, types, names; values are repaired later."""
-        require_numbers("X", X, axes=2)
+        if self.schema is None:
+            require_numbers("X", X, axes=2)
         rows = validate_data(
             self,
-            X,
+            X if self.schema is None else self.schema.matrix(X),
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
             ensure_all_finite=False,
             ensure_min_samples=self._least_records,
         )
+        if self.schema is not None:
+            self.feature_names_in_ = np.array([column.name for column in self.schema.columns], dtype=object)
+            self.n_features_in_ = len(self.feature_names_in_)
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         labels = labels_of(y)
@@ -321,18 +349,9 @@ class PrivateModel(PrivateEstimator):
     def _rows(self, X: Any) -> Any:
         """Rows to predict for, bounded as in training."""
         check_is_fitted(self)
-        require_numbers("X", X, axes=2)
-        rows = validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            # Under add/remove a paid score may be one of no records.
-            ensure_min_samples=0,
-            reset=False,
-        )
-        return self.scaling_.rows(rows, finite=True)
+        if self.schema is None:
+            require_numbers("X", X, axes=2)
+        return self.scaling_.rows(self._known_rows(X), finite=True)
 
     def noise_interval(self, level: float = 0.95) -> NoiseInterval:
         """What coefficients and intercepts would have been without privacy noise, each with probability ``level``.
@@ -352,7 +371,7 @@ class PrivateModel(PrivateEstimator):
         """
         check_is_fitted(self)
         length, exact = noise_reach(self.plan_, level)
-        coef, intercept = self.scaling_.leverage(self.n_features_in_)
+        coef, intercept = self.scaling_.leverage(np.shape(self.coef_)[-1])
         return NoiseInterval(
             Ends.around(self.coef_, length * coef), Ends.around(self.intercept_, length * intercept), level, exact
         )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpfit.core import plan_from_json
+from dpfit.data.schema import Schema
 from dpfit.models import classifiers, location, regressors
 from dpfit.models.base import PrivateEstimator
 from dpfit.models.scaling import Scaling
@@ -102,13 +103,16 @@ def _content(model: Any) -> dict[str, Any]:
 
 
 def _model(content: dict[str, Any]) -> Any:
-    model = KINDS[content["model"]](**content["parameters"])
+    parameters = dict(content["parameters"])
+    if parameters.get("schema"):
+        parameters["schema"] = from_json(parameters["schema"], Schema)
+    model = KINDS[content["model"]](**parameters)
     for key in _ARRAYS:
         if key in content["fitted"]:
             setattr(model, key, _from_array(content["fitted"][key]))
     model.n_features_in_, model.n_iter_ = content["n_features"], content["n_iter"]
     model.private_, model.plan_ = content["private"], plan_from_json(content["plan"])
-    model.guarantee_ = model.plan_.guarantee
+    model.guarantee_ = model._shown(model.plan_)
     model.scaling_ = from_json(content["scaling"], Scaling)
     _check_shapes(model)
     return model
@@ -135,6 +139,8 @@ def _digest(content: dict[str, Any]) -> str:
 
 def _plain(value: Any) -> Any:
     """A parameter as JSON; arrays become lists."""
+    if isinstance(value, Schema):
+        return value.to_json()
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, tuple | list):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import assert_all_finite
 
+from dpfit.data.schema import Number
 from dpfit.losses import Huber, Pinball, QuantileHuber, Squared
 from dpfit.losses.base import Loss
 from dpfit.models.base import FROM_DATA, PrivateModel, all_or_nothing, as_numbers, leaky_score, require_numbers
@@ -33,7 +34,8 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
 
     def _label_ends(self) -> tuple[float, float] | None:
         if self.y_bounds is None:
-            return None
+            target = None if self.schema is None else self.schema.target
+            return (target.lower, target.upper) if isinstance(target, Number) else None
         try:
             low, high = map(float, self.y_bounds)
         except (TypeError, ValueError):

@@ -91,6 +91,8 @@ class Guarantee:
 
     event: Event
     basis: Basis
+    shown_at: float = dataclasses.field(default=1e-6, compare=False, repr=False)
+    """The delta at which a promise that is not pure is printed; no part of what is promised."""
 
     @property
     def curve(self) -> Curve:
@@ -222,7 +224,8 @@ class Guarantee:
         if math.isfinite(self.pure):
             size = f"epsilon = {self.pure:.4g}"
         else:
-            size = f"epsilon = {self.epsilon(1e-6):.4g} at delta = 1e-6"
+            delta = f"{self.shown_at:g}".replace("e-0", "e-")
+            size = f"epsilon = {self.epsilon(self.shown_at):.4g} at delta = {delta}"
         return f"{size}, with {whose} {change}"
 
     def _with_rule(self, rule: str) -> Basis:

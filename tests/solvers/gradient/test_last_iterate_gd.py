@@ -1,5 +1,6 @@
 """The last iterate: reference values, exact Gaussian laws that attain the bound, refusals."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, Logistic, Softmax, Squared
+from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, Logistic, QuantileHuber, SmoothedHinge, Softmax, Squared
 from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
 from dpfit.privacy.last_iterate import last_iterate_mu, trajectory_mu
@@ -34,6 +35,38 @@ from dpfit.solvers.gradient.noisy_gd import noisy_gd
 def test_reference_values(c, s, sigma, mu):
     assert last_iterate_mu(c, s, sigma) == pytest.approx(mu, rel=3e-9)
     assert last_iterate_mu(c, s, sigma) >= mu * (1 - 1e-10)
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+@pytest.mark.parametrize("clip", [None, 0.3])
+@pytest.mark.parametrize(
+    "loss",
+    [Logistic(), SmoothedHinge(0.5), Huber(0.3), QuantileHuber(0.9, 0.1), Softmax(3)],
+    ids=lambda loss: loss.kind,
+)
+def test_no_neighbour_moves_a_step_further_than_declared(loss, clip, relation, monkeypatch):
+    """Steps without their noise from one point, on all pairs of records at the corners and their neighbours."""
+    if clip is not None and not loss.is_glm:
+        pytest.skip("only gradients of generalized linear losses may be clipped")
+    monkeypatch.setattr(
+        "dpfit.solvers.gradient.last_iterate_gd.add_gaussian", lambda moved, *, grid, **_: moved * grid.step
+    )
+    problem = Minimize(n=2, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=2, ridge=0.05)
+    mechanism = last_iterate_gd.plan(problem, Budget(mu=1.0, relation=relation), clip=clip, max_passes=5).mechanism
+    corners = itertools.product([(-9.0, 0.0), (0.0, 9.0), (0.6, 0.8), (0.0, 0.0), (np.nan, 1.0)], (-1.0, 1.0, 7.0))
+    records = list(corners)
+
+    def stepped(chosen, point):
+        rows, labels = zip(*chosen, strict=True)
+        return mechanism.step(point, 0, Arrays(np.array(rows), np.array(labels)), Run(Source(0)))
+
+    for start in ([0.0, 0.0], [0.3, -0.1], [-8.0, 50.0]):
+        point = np.resize(start, problem.dimension)
+        alone = [stepped([one], point) for one in records]
+        for k, one in enumerate(records):
+            both = np.array([stepped([one, other], point) for other in records])
+            moves = both - alone[k] if relation == "add_remove" else both[:, None] - both[None]
+            assert np.linalg.norm(moves, axis=-1).max() <= mechanism.shift
 
 
 @pytest.mark.parametrize("size", [0.3, 1.0, 1.7])

@@ -11,9 +11,10 @@ from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, Logistic, Squared
+from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, HuberDistance, Logistic, Softmax, Squared
 from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget, NotReachable
+from dpfit.solvers.gradient.langevin import langevin
 from dpfit.solvers.gradient.noisy_gd import NoisyGD, noisy_gd
 
 
@@ -31,23 +32,37 @@ def test_the_steps_share_the_budget_exactly(growth):
     assert mechanism.multipliers[0] / mechanism.multipliers[-1] == pytest.approx((1 - growth) ** (-69 / 4))
 
 
-@pytest.mark.parametrize("relation", ["replace", "add_remove"])
-@pytest.mark.parametrize("clip", [0.3, 1.0, 5.0])
-@pytest.mark.parametrize("loss", [Logistic(), Hinge(), Huber(0.7)], ids=lambda loss: loss.kind)
-def test_no_neighbour_moves_the_sum_further_than_declared(relation, clip, loss):
-    problem = Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=2, domain=L2Ball(2, 2.0))
-    mechanism = NoisyGD(problem, relation, 1.0, 1, 0.1, clip)
-    grid = Grid.fitting(clip, 2, "l2")
+def farthest(mechanism):
+    """How far a record at a corner, or one in place of another, moves the sum that gets noise, at several points."""
+    problem, clip = mechanism.problem, mechanism.clip
+    d, grid = problem.dimension, Grid.fitting(clip, problem.dimension, "l2")
     corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.6, 9.0), repeat=2)] + [np.array([np.nan, 1.0])]
     records = list(itertools.product(corners, (-1.0, 1.0, 7.0)))
-    points = [np.zeros(2), np.array([2.0, 0.0]), np.array([-1.0, 1.5]), np.array([-0.5, -0.5])]
     largest = 0.0
-    for point in points:
+    for start in ([0.0, 0.0], [2.0, 0.0], [-1.0, 1.5], [-0.5, -0.5]):
+        point = problem.domain.project(np.resize(start, d))
         alone = np.array([_sum(problem, [record], point, grid, clip) for record in records])
         together = _sum(problem, records, point, grid, clip)
         assert np.array_equal(alone.sum(axis=0), together)  # records do not interact
-        moves = alone if relation == "add_remove" else (alone[:, None] - alone[None]).reshape(-1, 2)
+        moves = alone if mechanism.relation == "add_remove" else (alone[:, None] - alone[None]).reshape(-1, d)
         largest = max(largest, np.linalg.norm(moves, axis=1).max() * grid.step)
+    return largest
+
+
+LOSSES = [Logistic(), Hinge(), Huber(0.7), Softmax(3), HuberDistance(0.5)]
+
+
+def in_a_ball(loss):
+    domain = L2Ball(2 * loss.outputs, 2.0)
+    return Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=2, domain=domain)
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+@pytest.mark.parametrize("clip", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
+def test_no_neighbour_moves_the_sum_further_than_declared(relation, clip, loss):
+    mechanism = NoisyGD(in_a_ball(loss), relation, 1.0, 1, 0.1, clip)
+    largest = farthest(mechanism)
     assert largest <= mechanism.sensitivity
     if clip < 1.0:
         assert largest >= 0.9 * mechanism.sensitivity
@@ -62,6 +77,13 @@ def test_what_the_caller_says_of_a_difference_is_not_relied_on():
     )
     problem = Minimize(n=3, loss=linear, bounds=Bounds(1.0), features=2)
     assert NoisyGD(problem, "replace", 1.0, 1, 0.1, clip=1.0).sensitivity >= 2.0
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.7), Softmax(3), HuberDistance(0.5)], ids=lambda loss: loss.kind)
+def test_no_neighbour_moves_the_sum_of_langevin_further_than_declared(relation, loss):
+    mechanism = langevin.plan(in_a_ball(loss), Budget(mu=1.0, relation=relation), max_passes=4).mechanism
+    assert farthest(mechanism) <= mechanism.sensitivity
 
 
 def _sum(problem, records, point, grid, clip):

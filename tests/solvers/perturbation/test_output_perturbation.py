@@ -12,7 +12,18 @@ from worst_cases import all_pairs, corner_records, hostile, logistic_case, neigh
 from dpfit.core import Minimize, Run, plan_from_json
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, Hinge, Huber, LinearLoss, Logistic, QuantileHuber, SmoothedHinge, Squared
+from dpfit.losses import (
+    Bounds,
+    Hinge,
+    Huber,
+    HuberDistance,
+    LinearLoss,
+    Logistic,
+    QuantileHuber,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+)
 from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
 from dpfit.solvers.perturbation.output_perturbation import NoisyMinimizer, excess, output_perturbation
@@ -24,6 +35,8 @@ LOSSES = [
     (SmoothedHinge(0.5), Bounds(1.0), (-1.0, 1.0)),
     (Huber(1.0), Bounds(1.0, -3.0, 2.0), (-3.0, 2.0)),
     (QuantileHuber(0.7, 1.0), Bounds(1.0, -3.0, 2.0), (-3.0, 2.0)),
+    (Softmax(3), Bounds(1.0), (0.0, 1.0, 2.0)),
+    (HuberDistance(0.5), Bounds(1.0), (0.0,)),
 ]
 
 
