@@ -124,14 +124,14 @@ def test_what_is_declared_is_kept_and_only_the_rest_is_found():
     y = X[:, 0] / 20
     columns = LinearRegression(1.0, 1e-6, bounds=(-3, 700)).fit(X, y)
     assert (columns.scaling_.lower, columns.scaling_.upper) == ((-3.0,) * 5, (700.0,) * 5)
-    assert columns.plan_.stages[0].mechanism.query.number == 1
+    assert columns.plan_.plan.stages[0].mechanism.query.number == 1
     labels = LinearRegression(1.0, 1e-6, y_bounds=(-5, 60)).fit(X, y)
     assert (labels.scaling_.label_lower, labels.scaling_.label_upper) == (-5.0, 60.0)
-    assert labels.plan_.stages[0].mechanism.query.number == 5
+    assert labels.plan_.plan.stages[0].mechanism.query.number == 5
     # Rows that are capped as they are have no ranges to find, and the cap is in their own units.
     rows = LinearRegression(1.0, 1e-6, row_norm=2236.0).fit(X, y)
     assert rows.scaling_.lower is None
-    assert rows.plan_.stages[0].mechanism.query.number == 1
+    assert rows.plan_.plan.stages[0].mechanism.query.number == 1
     for model in (labels, rows):
         assert model.guarantee_.meets(Budget(epsilon=1.0, delta=1e-6))
         assert 1 - np.mean((y - model.predict(X)) ** 2) / np.var(y) > 0.99

@@ -244,8 +244,7 @@ class PrivateModel(PrivateEstimator):
         fitted = scaled(self._solve(n, columns, scaling, second), scaling, missing)
         if missing is None or first is None:
             return fitted
-        ranges = private_bounds.plan(Answer(n=n, workload=missing), first)
-        return Chain((ranges, *(fitted.stages if isinstance(fitted, Chain) else (fitted,))))
+        return _after(private_bounds.plan(Answer(n=n, workload=missing), first), fitted)
 
     def _solve(self, n: int, columns: int, scaling: Scaling, budget: Budget) -> Plan:
         features = columns + bool(scaling.constant)
@@ -287,9 +286,10 @@ class PrivateModel(PrivateEstimator):
         plan, scaling, missing = self._plan(n, data.width, data, by_user=users is not None)
         release = self._run(plan, data)
         value = release.value
-        if isinstance(plan.plan if isinstance(plan, PerUser) else plan, Chain):
-            scaling = scaling if missing is None else scaling.within(missing, value[0])
-            value = value[-1]
+        if missing is not None:
+            scaling = scaling.within(missing, value[0])
+        # What the last stage released is the parameter.
+        value = value[-1] if isinstance(value, tuple) else value
         return release, scaling, np.asarray(value, dtype=np.float64)
 
     def _public_records(self) -> Arrays | None:
@@ -572,6 +572,13 @@ def _from_data(scaling: Scaling, missing: ColumnRanges, data: Arrays) -> Scaling
     labels = labels[np.isfinite(labels)] if np.isfinite(labels).any() else np.array([-1.0, 1.0])
     lowest, highest = float(labels.min()), float(labels.max())
     return replace(found, label_lower=lowest, label_upper=max(highest, lowest + max(1e-9, 1e-9 * abs(lowest))))
+
+
+def _after(first: Plan, plan: Plan) -> Plan:
+    """A plan that follows another stage."""
+    if isinstance(plan, Chosen):
+        return replace(plan, plan=_after(first, plan.plan))
+    return Chain((first, *(plan.stages if isinstance(plan, Chain) else (plan,))))
 
 
 def leaky(plan: Plan, what: str) -> Plan:

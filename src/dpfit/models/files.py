@@ -124,6 +124,7 @@ def _check_shapes(model: Any) -> None:
     if isinstance(model, location.PrivateLocation):
         fits = model.location_.shape == np.array(model.scaling_.lower).shape == (columns,)
     else:
+        columns = columns if model.schema is None else len(model.schema.names)
         lines = len(model.classes_) if isinstance(model, classifiers.PrivateClassifier) else 1
         coef, intercept = model.scaling_.unscaled(model.weights_)
         fits = coef.shape == (lines if lines > 2 else 1, columns)
