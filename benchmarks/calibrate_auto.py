@@ -157,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--problems", type=int, default=200)
+    parser.add_argument("--problems", type=int, default=150)
     arguments = parser.parse_args()
     result = calibrated(arguments.problems)
     table = TEMPLATE.format(factors=json.dumps(result["factors"]), bias=json.dumps(result["clip_bias"]))

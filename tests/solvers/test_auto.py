@@ -243,6 +243,12 @@ def test_wide_tables_get_no_matrix():
 def test_max_passes_is_kept():
     chosen = auto.plan(Minimize(n=99, loss=Hinge(), bounds=Bounds(1.0), features=2), Budget(mu=1.0), max_passes=7)
     assert chosen.cost.passes == 7
+    assert {c.name for c in auto.plan(logistic(), Budget(mu=1.0), max_passes=7).considered} == {
+        "noisy_gd",
+        "preconditioned_gd",
+    }
+    with pytest.raises(ValueError, match=r"objective_perturbation: takes 20 passes, 7 are allowed"):
+        auto.plan(logistic(), Budget(epsilon=1.0), max_passes=7)
 
 
 def test_the_better_solver_is_picked_where_the_difference_is_clear():

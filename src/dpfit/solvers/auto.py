@@ -93,22 +93,27 @@ class Auto:
     name: str = "auto"
 
     def plan(self, problem: Minimize, budget: Budget, *, max_passes: int = 300) -> Chosen:
-        """The best plan within the budget.
+        """The best plan within the budget and ``max_passes`` passes over the data.
 
         >>> from dpfit.losses import Bounds, Logistic
         >>> problem = Minimize(n=30_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=100)
         >>> auto.plan(problem, Budget(epsilon=0.5, delta=1e-6)).considered[0].name
-        'noisy_gd'
-        >>> auto.plan(problem, Budget(epsilon=4.0, delta=1e-6)).considered[0].name
+        'preconditioned_gd'
+        >>> auto.plan(problem, Budget(epsilon=0.5)).considered[0].name
         'objective_perturbation'
         """
         prospects: list[Prospect] = []
         refusals: list[str] = []
         for name, foresee in PROSPECTS.items():
             try:
-                prospects.append(foresee(name, problem, budget, max_passes))
+                prospect = foresee(name, problem, budget, max_passes)
             except (NotReachable, ValueError) as error:
                 refusals.append(f"{name}: {error}")
+                continue
+            if prospect.cost.passes > max_passes:
+                refusals.append(f"{name}: takes {prospect.cost.passes:g} passes, {max_passes} are allowed")
+            else:
+                prospects.append(prospect)
         ranked = sorted(prospects, key=lambda prospect: prospect[:2])
         for rank, best in enumerate(ranked):
             try:

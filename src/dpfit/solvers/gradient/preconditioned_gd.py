@@ -263,8 +263,8 @@ class PreconditionedGDAlgorithm:
     ) -> Plan:
         """Matrix, then descent; with public ``second_moments`` (the mean of x x^T) the descent alone.
 
-        ``share`` is the part of the squared GDP budget that goes to the matrix. The value of the release is matrix and
-        parameter, or the parameter alone.
+        One of the passes is that for the matrix. ``share`` is the part of the squared GDP budget that goes to it. The
+        value of the release is matrix and parameter, or the parameter alone.
 
         >>> from dpfit.losses import Logistic
         >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=3)
@@ -283,13 +283,15 @@ class PreconditionedGDAlgorithm:
             multiplier = gaussian_multiplier(self.name, budget)
             descent = PreconditionedGD(problem, budget.relation, multiplier, max_passes, 1e-300, public)
             return Step(descent, trajectory_basis(problem.loss, budget))
+        if count("max_passes", max_passes) < 2:
+            raise ValueError(f"{self.name} needs two passes, for the matrix and a step; or give public second_moments")
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         whole = gaussian_multiplier(self.name, budget)
         template = Composed((Gaussian(whole / math.sqrt(share)), Gaussian(whole / math.sqrt(1 - share))))
         multipliers = [stage["noise_multiplier"] for stage in calibrate(template, budget).to_json()["events"]]
         first = SecondMoments(problem, budget.relation, "gaussian", multipliers[0])
-        second = PreconditionedGD(problem, budget.relation, multipliers[1], max_passes, first.swing)
+        second = PreconditionedGD(problem, budget.relation, multipliers[1], max_passes - 1, first.swing)
         bases = _matrix_basis(problem, budget), trajectory_basis(problem.loss, budget)
         return Chain((Step(first, bases[0]), Step(second, bases[1])))
 
