@@ -235,9 +235,10 @@ def test_predictions_are_finite_for_every_loss_and_budget(problem, mu):
         assert 0 < candidate.risk < np.inf
 
 
-def test_wide_tables_get_no_matrix():
-    problem, budget = logistic(d=module.MOST_COLUMNS + 1), Budget(mu=1.0)
-    assert "preconditioned_gd" not in {candidate.name for candidate in auto.plan(problem, budget).considered}
+def test_large_tables_get_no_matrix():
+    for problem in (logistic(d=module.MOST_COLUMNS + 1), logistic(n=round(module.MOST_NUMBERS), d=2)):
+        considered = {candidate.name for candidate in auto.plan(problem, Budget(mu=1.0)).considered}
+        assert "preconditioned_gd" not in considered
 
 
 def test_max_passes_is_kept():

@@ -25,8 +25,8 @@ from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
 from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
 
-MOST_COLUMNS = 500
-"""With more of them no second-moment matrix is considered."""
+MOST_COLUMNS, MOST_NUMBERS = 500, 2e7
+"""With more of them in a table no second-moment matrix is considered: it takes a dense copy and hundreds of passes."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ def _descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> P
 def _mapped_descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
     if problem.loss.smoothness(problem.bounds, problem.radius) is None:
         raise ValueError("losses with corners are left to noisy_gd")
-    if problem.features > MOST_COLUMNS:
-        raise ValueError(f"a matrix of more than {MOST_COLUMNS} columns is mostly noise and takes long")
+    if problem.features > MOST_COLUMNS or problem.n * problem.features > MOST_NUMBERS:
+        raise ValueError("the table is so large that this would take long; ask for it by name")
     return _planned(name, preconditioned_gd.plan(problem, budget, max_passes=max_passes))
 
 
