@@ -17,11 +17,14 @@ from dpfit.audit.auditor import AUDIT_DELTA
 from dpfit.catalogue import entry
 from dpfit.core import Answer, Minimize, Step
 from dpfit.data.records import Arrays
-from dpfit.losses import Absolute, Bounds, LinearLoss
+from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic
 from dpfit.mechanisms.counting import Flags
 from dpfit.privacy import Budget
 from dpfit.solvers.gradient.dp_sgd import NoisySGD, sampled_basis
 from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_basis
+from dpfit.solvers.gradient.noisy_gd import trajectory_basis
+from dpfit.solvers.gradient.preconditioned_gd import MappedGD
+from dpfit.solvers.perturbation.sufficient_statistics import packed
 
 QUIET = 0.8
 APPROXIMATE = {"epsilon": 1.0, "delta": AUDIT_DELTA}
@@ -99,6 +102,29 @@ def sampled_descent():
     return plan, quiet, Arrays(np.ones((n, 1)), labels), Arrays(np.ones((n, 1)), other), ends
 
 
+def mapped_descent():
+    """The same behind a map that leaves one direction as it is; the last iterate has all that was released."""
+    n, steps = 10, 5
+    problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), features=2)
+    matrix = tuple(packed(np.diag([0.5, 1.0])).tolist())
+    mechanism = MappedGD(problem, "replace", 1.0, steps, 1.0, 1.0, average=0.0, matrix=matrix, guard=1.0)
+    plan = Step(mechanism, trajectory_basis(problem.loss, Budget(mu=1.0)))
+    rows, labels = np.tile([0.0, 1.0], (n, 1)), np.tile([1e6, -1e6], n // 2)
+    other = np.append(labels[:-1], 1e6)
+    quiet = with_mechanism(plan, noise_multiplier=QUIET)
+    return plan, quiet, Arrays(rows, labels), Arrays(rows, other), (np.zeros(2), np.array([0.0, 2.0 * steps / n]))
+
+
+def second_moments():
+    """The matrix of `preconditioned_gd`: a row is replaced by one that is orthogonal to it."""
+    problem = Minimize(n=4, loss=Logistic(), bounds=Bounds(1.0), features=2)
+    plan = entry("preconditioned_gd").load().plan(problem, Budget(mu=1.0), share=0.99).stages[0]
+    rows, other = np.tile([1.0, 0.0], (4, 1)), np.array([[1.0, 0.0]] * 3 + [[0.0, 1.0]])
+    quiet = with_mechanism(plan, noise_multiplier=QUIET * plan.mechanism.noise_multiplier)
+    centres = tuple((side.T @ side / 4).ravel() for side in (rows, other))
+    return plan, quiet, Arrays(rows, np.ones(4)), Arrays(other, np.ones(4)), centres
+
+
 TIGHT = {
     "laplace_counts": lambda: counting("laplace_counts", epsilon=1.0),
     "gaussian_counts": lambda: counting("gaussian_counts", mu=1.0),
@@ -106,6 +132,8 @@ TIGHT = {
     "truncated_generalized_gaussian": lambda: counting("truncated_generalized_gaussian", **APPROXIMATE),
     "last_iterate_gd": last_iterate,
     "dp_sgd": sampled_descent,
+    "preconditioned_gd, descent": mapped_descent,
+    "preconditioned_gd, matrix": second_moments,
     "asap_perturb": lambda: sampled("asap_perturb"),
     "posterior_release": lambda: sampled("posterior_release"),
 }
