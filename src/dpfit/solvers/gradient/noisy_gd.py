@@ -180,13 +180,15 @@ def unclipped(problem: Minimize) -> float:
 def usual_clip(problem: Minimize, relation: str, noise_multiplier: float) -> float:
     """The clipping norm where none is asked for.
 
-    Clipping makes noise less and errors count for less, but moves the minimizer. So it is stronger the more noise there
-    is: its norm, over the records and the steepest slope, where nothing is clipped.
+    Clipping makes noise less and errors count for less, but moves the minimizer of a margin loss, which is clipped the
+    more the more noise there is. A clipped loss of residuals only cares less for outliers.
     """
     steepest = unclipped(problem)
     # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one would change that.
     if isinstance(problem.loss, Pinball | QuantileHuber) or not math.isfinite(steepest):
         return steepest
+    if of_residuals(problem):
+        return CLIP * steepest
     return steepest * float(np.interp(relative_noise(problem, relation, noise_multiplier), CLIPPED, (1.0, CLIP)))
 
 
