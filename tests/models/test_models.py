@@ -32,9 +32,9 @@ from dpfit.models import (
     private_score,
     save,
 )
-from dpfit.models.base import labels_of
 from dpfit.models.classifiers import class_codes
 from dpfit.models.files import _digest
+from dpfit.models.inputs import labels_of
 
 CLASSIFIERS = [LogisticRegression, LinearSVC]
 REGRESSORS = [LinearRegression, Ridge, HuberRegressor, QuantileRegressor]

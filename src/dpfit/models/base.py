@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpfit.catalogue import ENTRIES
@@ -25,9 +25,10 @@ from dpfit.ledger import account_for
 from dpfit.losses import Bounds
 from dpfit.losses.base import Loss
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
+from dpfit.models.inputs import labels_of, require_numbers
 from dpfit.models.intervals import Ends, NoiseInterval, noise_reach
 from dpfit.models.scaling import Scaling, scaled
-from dpfit.models.users import PerUser, record_budget
+from dpfit.models.users import PerUser, record_budgets
 from dpfit.privacy import Assumption, Basis, Budget, Guarantee, gaussian
 from dpfit.privacy.check import count, one_of
 from dpfit.solvers.auto import Chosen, auto
@@ -413,24 +414,6 @@ def _ways(budget: Budget, missing: ColumnRanges | None) -> list[tuple[Budget | N
     return [*ways, (first, replace(budget, epsilon=left, delta=budget.delta / 2))] if left > 0 else ways
 
 
-def record_budgets(budget: Budget, max_rows: int) -> tuple[Budget, ...]:
-    """What a record may cost so that ``max_rows`` of them together keep the budget: any of them does.
-
-    A group of m records under (e, d)-DP has (m e, (exp(m e) - 1) / (exp(e) - 1) d)-DP ([Gan22] Fact 9).
-
-    >>> record_budgets(Budget(epsilon=1.0, relation="add_remove"), 1)
-    (Budget(epsilon=0.9999999999999964, relation='add_remove'),)
-    """
-    own = record_budget(budget, max_rows)
-    if budget.kind != "approximate" or budget.epsilon is None or budget.delta is None:
-        return (own,)
-    pure = record_budget(replace(budget, delta=None), max_rows)
-    epsilon = float(pure.epsilon or 0.0)
-    # One over the sum of exp(i e), in a form that does not overflow; 0 leaves a pure budget.
-    share = math.exp(epsilon - budget.epsilon) * math.expm1(-epsilon) / math.expm1(-budget.epsilon)
-    return own, replace(pure, delta=budget.delta * share)
-
-
 def _least_risk(plans: list[Callable[[], Plan]]) -> Plan:
     """The plan of least predicted risk among those that keep their budgets; the first where none predicts any."""
     made, refusals = [], []
@@ -466,78 +449,6 @@ def all_or_nothing(fit: Fit) -> Fit:
             raise
 
     return cast(Fit, whole)
-
-
-def dtypes_of(values: Any) -> list[Any]:
-    """The dtypes of the columns, which are public; of a list, what numpy makes of it."""
-    found = getattr(values, "dtypes", None)
-    if found is not None and np.ndim(found):
-        return list(found)
-    own = getattr(values, "dtype", None)
-    return [np.asarray(values).dtype if own is None else own]
-
-
-def shape_of(values: Any) -> tuple[int, ...]:
-    """The shape of anything array-like, also of a sparse matrix, a frame or a list."""
-    return tuple(values.shape if hasattr(values, "shape") else np.asarray(values).shape)
-
-
-def require_numbers(name: str, values: Any, axes: int = 1) -> None:
-    """Refuse texts, objects and too few axes by dtype and shape, which are public: other errors would quote records."""
-    dtypes = dtypes_of(values)
-    _refuse_complex(name, dtypes)
-    if not all(map(holds_numbers, dtypes)):
-        raise ValueError(f"{name} must hold numbers; read columns of texts or objects through a dpfit.Schema")
-    found = len(shape_of(values))
-    if found < axes:
-        raise ValueError(
-            f"Expected {axes}D array, got {found}D array instead. Reshape your data with {name}.reshape(-1, 1) if it "
-            f"is one column, {name}.reshape(1, -1) if it is one record"
-        )
-
-
-def labels_of(y: Any) -> NDArray[Any]:
-    """One label for each record; only their shape and dtype can be wrong."""
-    _refuse_complex("y", dtypes_of(y))
-    return np.asarray(column_or_1d(y, warn=True))
-
-
-def as_numbers(labels: Any) -> Floats:
-    """Labels as floats, each by itself: one that is no number is NaN and changes how no other is read.
-
-    >>> as_numbers([True, None, 2])
-    array([ 1., nan,  2.])
-    """
-    values = np.asarray(labels)
-    if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
-    return np.array([_number(one) for one in values.tolist()], dtype=np.float64)
-
-
-def _number(label: Any) -> float:
-    try:
-        return float(label)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-
-
-def _refuse_complex(name: str, dtypes: list[Any]) -> None:
-    if any(getattr(dtype, "kind", None) == "c" for dtype in dtypes):
-        raise ValueError(f"Complex data not supported: {name} must hold real numbers")
-
-
-def holds_numbers(dtype: Any) -> bool:
-    """Whether it is a dtype of real numbers (or truth values), in numpy, pandas or polars."""
-    kind = getattr(dtype, "kind", None)
-    if kind is not None:
-        return kind in "biuf"
-    numeric = getattr(dtype, "is_numeric", None)  # polars
-    return is_boolean(dtype) or bool(numeric is not None and numeric())
-
-
-def is_boolean(dtype: Any) -> bool:
-    """Whether it is the dtype of truth values, in numpy, pandas or polars."""
-    return getattr(dtype, "kind", None) == "b" or str(dtype) == "Boolean"
 
 
 def ends(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -14,17 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from dpfit.core import Plan
 from dpfit.losses import Logistic, SmoothedHinge, Softmax
 from dpfit.losses.base import Loss
-from dpfit.models.base import (
-    LeakWarning,
-    PrivateModel,
-    all_or_nothing,
-    as_numbers,
-    dtypes_of,
-    holds_numbers,
-    is_boolean,
-    leaky,
-    leaky_score,
-)
+from dpfit.models.base import LeakWarning, PrivateModel, all_or_nothing, leaky, leaky_score
+from dpfit.models.inputs import as_numbers, dtypes_of, holds_numbers, is_boolean
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 

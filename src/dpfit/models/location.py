@@ -17,7 +17,8 @@ from dpfit.losses import Bounds, HuberDistance
 from dpfit.mechanisms.mean import BoundedMean as MeanQuery
 from dpfit.mechanisms.mean import gaussian_mean, laplace_mean
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
-from dpfit.models.base import BOUNDS_SHARE, PrivateEstimator, all_or_nothing, ends, require_numbers
+from dpfit.models.base import BOUNDS_SHARE, PrivateEstimator, all_or_nothing, ends
+from dpfit.models.inputs import require_numbers
 from dpfit.models.intervals import Ends, noise_reach
 from dpfit.models.scaling import Scaling, scaled
 from dpfit.privacy import Budget

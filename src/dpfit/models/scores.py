@@ -21,8 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 from dpfit.core import Answer, Mechanism, Release, Risk, Run
 from dpfit.ledger import account_for
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
-from dpfit.models.base import as_numbers, labels_of, require_numbers, shape_of
 from dpfit.models.classifiers import class_codes
+from dpfit.models.inputs import as_numbers, labels_of, require_numbers, shape_of
 from dpfit.privacy import Budget, Guarantee
 from dpfit.privacy.event import Event
 

@@ -7,6 +7,7 @@ of the kept records.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,3 +75,21 @@ def record_budget(budget: Budget, max_rows: int) -> Budget:
     if budget.kind == "pure":
         return Budget(epsilon=float(budget.epsilon or 0.0) * share, relation=budget.relation)
     return Budget(mu=budget.gaussian_mu * share, relation=budget.relation)
+
+
+def record_budgets(budget: Budget, max_rows: int) -> tuple[Budget, ...]:
+    """What a record may cost so that ``max_rows`` of them together keep the budget: any of them does.
+
+    A group of m records under (e, d)-DP has (m e, (exp(m e) - 1) / (exp(e) - 1) d)-DP ([Gan22] Fact 9).
+
+    >>> record_budgets(Budget(epsilon=1.0, relation="add_remove"), 1)
+    (Budget(epsilon=0.9999999999999964, relation='add_remove'),)
+    """
+    own = record_budget(budget, max_rows)
+    if budget.kind != "approximate" or budget.epsilon is None or budget.delta is None:
+        return (own,)
+    pure = record_budget(replace(budget, delta=None), max_rows)
+    epsilon = float(pure.epsilon or 0.0)
+    # One over the sum of exp(i e), in a form that does not overflow; 0 leaves a pure budget.
+    share = math.exp(epsilon - budget.epsilon) * math.expm1(-epsilon) / math.expm1(-budget.epsilon)
+    return own, replace(pure, delta=budget.delta * share)

@@ -1,0 +1,84 @@
+"""What models are given: only public facts, shapes and dtypes, can be wrong, and no message quotes a record."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import column_or_1d
+
+Floats = NDArray[np.float64]
+
+
+def dtypes_of(values: Any) -> list[Any]:
+    """The dtypes of the columns, which are public; of a list, what numpy makes of it."""
+    found = getattr(values, "dtypes", None)
+    if found is not None and np.ndim(found):
+        return list(found)
+    own = getattr(values, "dtype", None)
+    return [np.asarray(values).dtype if own is None else own]
+
+
+def shape_of(values: Any) -> tuple[int, ...]:
+    """The shape of anything array-like, also of a sparse matrix, a frame or a list."""
+    return tuple(values.shape if hasattr(values, "shape") else np.asarray(values).shape)
+
+
+def require_numbers(name: str, values: Any, axes: int = 1) -> None:
+    """Refuse texts, objects and too few axes by dtype and shape, which are public: other errors would quote records."""
+    dtypes = dtypes_of(values)
+    _refuse_complex(name, dtypes)
+    if not all(map(holds_numbers, dtypes)):
+        raise ValueError(f"{name} must hold numbers; read columns of texts or objects through a dpfit.Schema")
+    found = len(shape_of(values))
+    if found < axes:
+        raise ValueError(
+            f"Expected {axes}D array, got {found}D array instead. Reshape your data with {name}.reshape(-1, 1) if it "
+            f"is one column, {name}.reshape(1, -1) if it is one record"
+        )
+
+
+def labels_of(y: Any) -> NDArray[Any]:
+    """One label for each record; only their shape and dtype can be wrong."""
+    _refuse_complex("y", dtypes_of(y))
+    return np.asarray(column_or_1d(y, warn=True))
+
+
+def as_numbers(labels: Any) -> Floats:
+    """Labels as floats, each by itself: one that is no number is NaN and changes how no other is read.
+
+    >>> as_numbers([True, None, 2])
+    array([ 1., nan,  2.])
+    """
+    values = np.asarray(labels)
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    return np.array([_number(one) for one in values.tolist()], dtype=np.float64)
+
+
+def _number(label: Any) -> float:
+    try:
+        return float(label)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _refuse_complex(name: str, dtypes: list[Any]) -> None:
+    if any(getattr(dtype, "kind", None) == "c" for dtype in dtypes):
+        raise ValueError(f"Complex data not supported: {name} must hold real numbers")
+
+
+def holds_numbers(dtype: Any) -> bool:
+    """Whether it is a dtype of real numbers (or truth values), in numpy, pandas or polars."""
+    kind = getattr(dtype, "kind", None)
+    if kind is not None:
+        return kind in "biuf"
+    numeric = getattr(dtype, "is_numeric", None)  # polars
+    return is_boolean(dtype) or bool(numeric is not None and numeric())
+
+
+def is_boolean(dtype: Any) -> bool:
+    """Whether it is the dtype of truth values, in numpy, pandas or polars."""
+    return getattr(dtype, "kind", None) == "b" or str(dtype) == "Boolean"
