@@ -31,12 +31,13 @@ from dpfit.privacy.event import Event, Gaussian
 from dpfit.solvers.calibration import CLIP_BIAS
 from dpfit.solvers.gradient.many_points import clipped_sums
 from dpfit.solvers.gradient.side_by_side import SideBySide
-from dpfit.solvers.supposed import Supposed, margin_unit, suppositions
+from dpfit.solvers.supposed import Supposed, suppositions
 
 Floats = NDArray[np.float64]
 
-CLIP, CLIPPED = 0.6, (0.003, 0.009)
-"""The least clipping norm as a share of the Lipschitz constant, and between which levels of noise it comes to that."""
+CLIP, CLIPPED = 0.6, {"margin": (0.003, 0.009), "residual": (0.0005, 0.0015)}
+"""The least clipping norm as a share of the Lipschitz constant, and between which levels of noise it comes to that: of
+`relative_noise`, times the root of the dimension for losses of residuals."""
 
 TRUST, FORGETFUL = 0.7, 3.5
 """Noise that a flat direction may collect, as a share of the parameter's size (see `trusted_unit`), and for how long a
@@ -180,16 +181,17 @@ def unclipped(problem: Minimize) -> float:
 def usual_clip(problem: Minimize, relation: str, noise_multiplier: float) -> float:
     """The clipping norm where none is asked for.
 
-    Clipping makes noise less and errors count for less, but moves the minimizer of a margin loss, which is clipped the
-    more the more noise there is. A clipped loss of residuals only cares less for outliers.
+    Clipping makes noise less and errors count for less, but moves the minimizer: the more noise, the more is clipped. A
+    clipped loss of residuals only cares less for outliers, so it is clipped at less noise, too.
     """
     steepest = unclipped(problem)
     # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one would change that.
     if isinstance(problem.loss, Pinball | QuantileHuber) or not math.isfinite(steepest):
         return steepest
+    noise, kind = relative_noise(problem, relation, noise_multiplier), "margin"
     if of_residuals(problem):
-        return CLIP * steepest
-    return steepest * float(np.interp(relative_noise(problem, relation, noise_multiplier), CLIPPED, (1.0, CLIP)))
+        noise, kind = noise * math.sqrt(problem.dimension), "residual"
+    return steepest * float(np.interp(noise, CLIPPED[kind], (1.0, CLIP)))
 
 
 def relative_noise(problem: Minimize, relation: str, noise_multiplier: float) -> float:
@@ -241,15 +243,23 @@ def trusted_unit(problem: Minimize) -> float:
 
 
 def practical_rule(
-    problem: Minimize, relation: str, noise_multiplier: float, *, max_passes: int, clip: float | None = None
+    problem: Minimize,
+    relation: str,
+    noise_multiplier: float,
+    *,
+    max_passes: int,
+    clip: float | None = None,
+    moment: float = math.inf,
 ) -> NoisyGD:
     """Steps from public facts: descend for as long as a direction without curvature collects little noise.
 
     After time S = steps * step_size / (1 - momentum) such a direction has collected noise of deviation
     S * change * noise_multiplier / n, whatever the number of steps; curved directions forget theirs. S is set so that
     this is `TRUST` times `trusted_unit`, and less when not even rows that favour no direction would bend the loss
-    enough to forget it: `FORGETFUL` times the inverse of their curvature. The rest is as many passes as allowed,
-    momentum that remembers a twenty-fourth of them, and steps within the stable range.
+    enough to forget it: `FORGETFUL` times the inverse of their curvature. The rest is as many passes as allowed, steps
+    within the stable range, and momentum only if these do not come to S without it; it remembers a twenty-fourth of the
+    passes at most. Where the second ``moment`` of rows in any direction is known, the stable range is wider than for
+    rows that may all point one way.
     """
     limit = clip if clip is not None else usual_clip(problem, relation, noise_multiplier)
     if not math.isfinite(limit):
@@ -260,7 +270,11 @@ def practical_rule(
     momentum = max(0.0, 1 - 24 / max_passes)
     smoothness = problem.loss.smoothness(problem.bounds, problem.radius)
     if smoothness is not None:
-        longest = 1.5 * (1 + momentum) / (smoothness.value + problem.ridge)
+        bend = smoothness.value * min(1.0, moment / problem.bounds.row_norm**2) + problem.ridge
+        # Steps of 1.5 (1 + momentum) / bend come to the time if (1 + momentum) / (1 - momentum) is at least this.
+        needed = time * bend / (1.5 * max_passes)
+        momentum = min(momentum, max(0.0, (needed - 1) / (needed + 1)))
+        longest = 1.5 * (1 + momentum) / bend
     else:
         longest = (1 - momentum) * unit / limit
     if problem.ridge:
@@ -341,8 +355,8 @@ def _clip_bias(mechanism: NoisyGD, supposed: Supposed) -> float:
     if not math.isfinite(slope) or mechanism.clip >= slope * supposed.length:
         return 0.0
     share = (1 - mechanism.clip / (slope * supposed.length)) / (1 - CLIP)
-    worth = slope * margin_unit(problem, natural_unit(problem)) / problem.bounds.row_norm
-    return CLIP_BIAS["residual" if of_residuals(problem) else "margin"] * share * supposed.size * worth
+    worth = slope * supposed.deviation / problem.bounds.row_norm
+    return CLIP_BIAS["residual" if of_residuals(problem) else "margin"] * share * worth
 
 
 def of_residuals(problem: Minimize) -> bool:
