@@ -28,7 +28,7 @@ from dpfit.privacy import Budget
 from dpfit.solvers import calibration
 from dpfit.solvers.auto import FACTORS, auto
 from dpfit.solvers.gradient.noisy_gd import CLIP, natural_unit, noisy_gd, unclipped
-from dpfit.solvers.supposed import margin_unit
+from dpfit.solvers.supposed import supposed_margins
 from synthetic import Case
 
 TABLE = Path(calibration.__file__)
@@ -36,7 +36,6 @@ RNG_SEED = 78
 RUNS = 6
 STEPS = [2.0 ** (k / 4) for k in range(-6, 7)]
 """Factors that are tried."""
-SIZES = {"small": 0.5, "large": 2.5}
 CLIPPED = {"margin": ("logistic", "smoothed_hinge"), "residual": ("huber",)}
 
 TEMPLATE = '''"""What was measured on synthetic problems; written by benchmarks/calibrate_auto.py."""
@@ -45,7 +44,7 @@ FACTORS = {factors}
 """Predicted risks are multiplied by these before they are compared."""
 
 CLIP_BIAS = {bias}
-"""Excess risk by clipping gradients to 0.6 of their bound, over slope bound, unit and size of margins."""
+"""Excess risk by clipping gradients to 0.6 of their bound, over slope bound and deviation of margins."""
 '''
 
 
@@ -83,13 +82,15 @@ def clip_bias(losses: tuple[str, ...]) -> float:
     """The bias by the default clipping, median over losses, designs, sizes and dimensions."""
     ratios = []
     blank = Case("logistic", 3000, 2, "isotropic", 0.0, "small", 1.0, 1e-6, "replace", RNG_SEED * 10_000 - 1)
-    for loss, design, size, d in itertools.product(losses, (("isotropic", 0.0), ("one_hot", 2.0)), SIZES, (3, 6, 12)):
+    designs = ("isotropic", 0.0), ("one_hot", 2.0)
+    for loss, design, size, d in itertools.product(losses, designs, ("small", "large"), (3, 6, 12)):
         case = replace(blank, loss=loss, design=design[0], power=design[1], size=size, d=d)
         problem = case.problem
         plan = noisy_gd.plan(problem, Budget(mu=1e4), max_passes=1000, clip=CLIP * unclipped(problem))
         excess = float(case.excess(plan, 1).mean())
-        unit = margin_unit(problem, natural_unit(problem)) / problem.bounds.row_norm
-        ratios.append(excess / (unclipped(problem) * unit * SIZES[size]))
+        hard, easy = supposed_margins(problem, unclipped(problem), natural_unit(problem))
+        margins = hard if size == "small" else easy
+        ratios.append(excess / (unclipped(problem) * margins.deviation / problem.bounds.row_norm))
     return float(np.median(ratios))
 
 

@@ -107,7 +107,7 @@ def mapped_descent():
     n, steps = 10, 5
     problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), features=2)
     matrix = tuple(packed(np.diag([0.5, 1.0])).tolist())
-    mechanism = MappedGD(problem, "replace", 1.0, steps, 1.0, 1.0, average=0.0, matrix=matrix, guard=1.0)
+    mechanism = MappedGD(problem, "replace", 1.0, steps, 1.0, 1.0, average=0.0, matrix=matrix)
     plan = Step(mechanism, trajectory_basis(problem.loss, Budget(mu=1.0)))
     rows, labels = np.tile([0.0, 1.0], (n, 1)), np.tile([1e6, -1e6], n // 2)
     other = np.append(labels[:-1], 1e6)

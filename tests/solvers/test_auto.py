@@ -20,7 +20,7 @@ from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
 from dpfit.solvers.perturbation import ridge
 from dpfit.solvers.perturbation.objective_perturbation import ObjectivePerturbationAlgorithm, objective_perturbation
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
-from dpfit.solvers.supposed import Supposed, suppositions
+from dpfit.solvers.supposed import Supposed, fitted_margins, suppositions
 
 SOLVERS = {
     "noisy_gd": noisy_gd,
@@ -120,6 +120,38 @@ def test_noise_is_judged_beside_what_labels_ask_for(loss, unit):
     assert time * mechanism.clip * mechanism.noise_multiplier / 10**6 == pytest.approx(0.7 * unit)
 
 
+@pytest.mark.parametrize(
+    ("loss", "starts", "ends"), [(Logistic(), 0.003, 0.009), (Huber(0.2), 0.00025, 0.00075)], ids=["margin", "residual"]
+)
+def test_gradients_are_clipped_the_more_the_more_noise_there_is(loss, starts, ends):
+    """By the relative noise; for losses of residuals it counts times the root of the dimension, here 2."""
+    problem = Minimize(n=10_000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=4)
+
+    def share(noise):
+        return descent.usual_clip(problem, "add_remove", noise * 10_000 / 2) / descent.unclipped(problem)
+
+    noises = [0.9 * starts, starts, (starts + ends) / 2, ends, 10 * ends]
+    assert [share(noise) for noise in noises] == pytest.approx([1.0, 1.0, 0.8, 0.6, 0.6])
+
+
+def test_momentum_is_taken_only_where_steps_do_not_suffice():
+    """Up to 24 / passes of forgetting; in between steps are the longest that are stable, and momentum does the rest."""
+    seen = []
+    for n in (100, 3000, 10**7):
+        mechanism = descent.practical_rule(logistic(n=n, d=5), "add_remove", 4.0, max_passes=240, clip=0.6)
+        time = 240 * mechanism.step_size / (1 - mechanism.momentum)
+        longest = 1.5 * (1 + mechanism.momentum) / 0.25
+        wanted = 0.7 * 4.0 * n / (4.0 * 0.6)
+        wanted *= min(1.0, wanted * (1.0 / (2 * 4.0 * 5)) / 3.5)
+        assert time == pytest.approx(min(wanted, 240 * longest / (1 - mechanism.momentum)))
+        seen.append((mechanism.momentum, mechanism.step_size / longest))
+    assert seen[0][0] == 0.0
+    assert seen[0][1] < 1
+    assert 0 < seen[1][0] < 0.9
+    assert seen[1][1] == pytest.approx(1.0)
+    assert seen[2] == pytest.approx((0.9, 1.0))
+
+
 def test_what_a_descent_leaves_of_the_start(quadratic):
     problem, data = quadratic
     mechanism = NoisyGD(problem, "replace", 1e-9, 500, 10.0 / 500, descent.unclipped(problem))
@@ -146,7 +178,27 @@ def test_stand_ins_have_the_margins_they_claim():
         shares = supposed.curvatures / supposed.curvatures.sum()
         assert supposed.curvatures.sum() == pytest.approx(2.0 * supposed.length**2)
         squared_norm = (2 * supposed.length) ** 2
-        assert squared_norm * shares @ supposed.squares == pytest.approx((supposed.size * 0.2) ** 2)
+        assert squared_norm * shares @ supposed.squares == pytest.approx(supposed.deviation**2)
+        assert supposed.deviation in (pytest.approx(0.5 * 0.2), pytest.approx(2.5 * 0.2))
+
+
+@pytest.mark.parametrize("size", [0.5, 2.5])
+@pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), Hinge()], ids=lambda loss: loss.kind)
+def test_margins_are_those_of_a_fit_to_labels(loss, size):
+    """Against a fit to normal log-odds with random labels, and the second difference of its mean loss."""
+    rng = np.random.default_rng(11)
+    logits = rng.standard_normal(400_000)
+    labels = np.where(rng.random(len(logits)) < 1 / (1 + np.exp(-size * logits)), 1.0, -1.0)
+    scales = np.linspace(0.3, 3.0, 109)
+    found = fitted_margins(loss, size)
+    best = scales[np.argmin([loss.value(scale * logits, labels).mean() for scale in scales])]
+    assert found.deviation == pytest.approx(best, abs=0.08)
+
+    def shifted(by):
+        return loss.value(labels * found.deviation * logits + by, 1.0).mean()
+
+    second = (shifted(0.2) - 2 * shifted(0.0) + shifted(-0.2)) / 0.2**2
+    assert found.curvature == pytest.approx(second, rel=0.05)
 
 
 def test_stand_ins_stay_inside_the_domain():

@@ -4,4 +4,4 @@ FACTORS = {"noisy_gd": 1.68, "objective_perturbation": 1.0, "output_perturbation
 """Predicted risks are multiplied by these before they are compared."""
 
 CLIP_BIAS = {"margin": 0.0022, "residual": 1.9e-05}
-"""Excess risk by clipping gradients to 0.6 of their bound, over slope bound, unit and size of margins."""
+"""Excess risk by clipping gradients to 0.6 of their bound, over slope bound and deviation of margins."""

@@ -99,13 +99,14 @@ def test_the_map_makes_moments_alike_and_no_row_longer():
     root = rng.normal(size=(4, 4))
     moments = root @ np.diag([1.0, 0.1, 0.01, 1e-9]) @ root.T / 50
     spectrum, vectors = np.linalg.eigh(moments)
-    squares, row_norm = rounding_geometry(spectrum, 1e-4, 1.0, 1.5)
+    squares, usual, moment = rounding_geometry(spectrum, 1e-4, 1.0, 1.5)
     matrix = (vectors * np.sqrt(squares)) @ vectors.T
     values = np.linalg.eigvalsh(matrix @ moments @ matrix)
     assert values[1:] == pytest.approx(np.full(3, values[-1]))
     assert values[0] < values[-1] / 100  # below the floor nothing is known
     assert np.linalg.eigvalsh(matrix)[-1] == pytest.approx(1.0)
-    assert row_norm == pytest.approx(1.5 * math.sqrt(values.sum()))
+    assert usual == pytest.approx(1.5 * math.sqrt(values.sum()))
+    assert moment == pytest.approx(values[-1] + 1e-4)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -115,7 +116,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
     problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), features=2, ridge=ridge)
     shrink = np.array([0.5, 1.0])
     tried = MappedGD(
-        problem, relation, multiplier, steps, size, clip, average=0.0, matrix=tuple(packed(np.diag(shrink))), guard=1.0
+        problem, relation, multiplier, steps, size, clip, average=0.0, matrix=tuple(packed(np.diag(shrink)))
     )
     data = Arrays(np.tile(np.diag([1.0, 0.6]), (n // 2, 1)), np.tile([8.0, -4.0], n // 2))
     # Curvatures and targets of the objective in the coordinates behind the map.

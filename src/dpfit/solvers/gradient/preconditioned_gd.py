@@ -6,8 +6,8 @@ Reference: adaptive composition ([ASAP] Lemma 14), [LD] Lemma C.1; docs/explanat
 
 The first stage releases the mean of x x^T with noise. From that matrix, or a public one, comes a map A that shortens
 directions in which rows are long until all are alike. The second stage is `noisy_gd` on the records (A x, y), whose
-rows are scaled into a ball that fits them and whose gradients are clipped there; it releases A times the parameter. So
-descent is as fast, and noise as small, along the short directions as along the long ones.
+gradients are clipped at what rows of the usual length there can have; it releases A times the parameter. So descent is
+as fast, and noise as small, along the short directions as along the long ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from dpfit.solvers.gradient.noisy_gd import (
     NoisyGD,
     gaussian_multiplier,
     natural_unit,
-    of_residuals,
     opposite_records,
     practical_rule,
     relative_noise,
@@ -50,12 +49,9 @@ from dpfit.solvers.supposed import suppositions
 
 Floats = npt.NDArray[np.float64]
 
-SPANS, EASED = {"margin": 1.5, "residual": 2.5}, 0.0001
-"""The row bound in the new geometry, over the root mean square of rows there, with much noise, and what eases it.
-
-A long row that is scaled down still says which class is on its side, but no longer what its label is: so losses of
-residuals get a wider bound. The less noise there is, the less a wider bound costs: `EASED` over the relative noise is
-added, so that the bias goes with the noise.
+SPAN, EASED = 1.5, 0.0001
+"""How long a row may be in the new geometry, over the root mean square of rows there, before its gradient is clipped
+for its length alone, and what eases that: `EASED` over the relative noise is added, so the bias goes with the noise.
 """
 
 SHARE = 0.1
@@ -100,10 +96,12 @@ class SecondMoments(NoisyStatistics):
 
 
 class Geometry(NamedTuple):
-    """Squared factors by which directions are shortened, and how long rows may be behind the map."""
+    """Squared factors by which directions are shortened, the usual length of rows behind the map, and their largest
+    second moment there."""
 
     squares: Floats
-    row_norm: float
+    usual: float
+    moment: float
 
 
 def rounding_geometry(values: Floats, floor: float, row_norm: float, span: float) -> Geometry:
@@ -111,26 +109,25 @@ def rounding_geometry(values: Floats, floor: float, row_norm: float, span: float
 
     The shortest direction keeps its length, so no row gets longer.
 
-    >>> squares, row_norm = rounding_geometry(np.array([0.09, 0.36]), 0.01, 1.0, 1.5)
-    >>> squares.round(3).tolist(), round(row_norm, 3)
-    ([1.0, 0.25], 0.636)
+    >>> squares, usual, moment = rounding_geometry(np.array([0.09, 0.36]), 0.01, 1.0, 1.5)
+    >>> squares.round(3).tolist(), round(usual, 3), round(moment, 3)
+    ([1.0, 0.25], 0.636, 0.1)
     """
     raised = np.maximum(values, max(floor, FLATTEST * float(values.max())))
     squares = raised.min() / raised
     mean_square = max(float(squares @ values), float(raised.min()))
-    return Geometry(squares, min(row_norm, span * math.sqrt(mean_square)))
+    return Geometry(squares, min(row_norm, span * math.sqrt(mean_square)), float(raised.min()) + floor)
 
 
 @dataclass(frozen=True)
 class MappedGD(NoisyGD):
-    """`NoisyGD` on rows A x for a symmetric matrix A (packed); the problem is the one that is seen behind the map.
+    """`NoisyGD` on rows A x for a symmetric matrix A (packed).
 
-    ``guard`` is the bound on rows before they are mapped.
+    Rows are scaled into the bound of the problem before they are mapped, and after.
     """
 
     kind = "mapped_gd"
     matrix: tuple[float, ...] = ()
-    guard: float = math.inf
 
     @cached_property
     def through(self) -> Floats:
@@ -145,7 +142,7 @@ class MappedGD(NoisyGD):
     def seen(self, data: Any) -> Data:
         """The records behind the map."""
         records = require_data(data, self.problem, self.relation)
-        guards = self.problem.guards | {"row_norm": self.guard}
+        guards = self.problem.guards
         if isinstance(records, Arrays):
             return Arrays(*mapped(records.matrix, records.labels, self.through, **guards))
 
@@ -206,13 +203,14 @@ class PreconditionedGD(Mechanism):
         for supposed in suppositions(problem, slope, natural_unit(problem)):
             shares = supposed.curvatures / supposed.curvatures.sum()
             moments = (supposed.length * problem.bounds.row_norm) ** 2 * shares
-            squares, row_norm = self.rounded(moments)
+            geometry = self.rounded(moments)
+            squares = geometry.squares
             seen = supposed._replace(
                 curvatures=supposed.curvatures * squares,
                 squares=supposed.squares / squares,
-                length=math.sqrt(float(squares @ moments)) / row_norm,
+                length=math.sqrt(float(squares @ moments)) / geometry.usual,
             )
-            risks.append(risk_on(seen, self.rule(row_norm), problem.ridge * squares))
+            risks.append(risk_on(seen, self.rule(geometry), problem.ridge * squares))
         return Risk(float(np.mean(risks)), "excess empirical risk")
 
     @cached_property
@@ -221,23 +219,22 @@ class PreconditionedGD(Mechanism):
         if self.moments is None:
             raise ValueError("the geometry is not bound yet: it is what the first stage releases")
         values, vectors = np.linalg.eigh(unpacked(np.asarray(self.moments), self.problem.features))
-        squares, row_norm = self.rounded(values)
-        matrix = (vectors * np.sqrt(squares)) @ vectors.T
-        rule = self.rule(row_norm)
+        geometry = self.rounded(values)
+        matrix = (vectors * np.sqrt(geometry.squares)) @ vectors.T
+        rule = replace(self.rule(geometry), problem=self.problem)
         settings = {field.name: getattr(rule, field.name) for field in fields(NoisyGD)}
-        return MappedGD(**settings, matrix=tuple(packed(matrix).tolist()), guard=self.problem.bounds.row_norm)
+        return MappedGD(**settings, matrix=tuple(packed(matrix).tolist()))
 
     def rounded(self, values: Floats) -> Geometry:
         """The geometry for second moments with these eigenvalues."""
-        noise = relative_noise(self.problem, self.relation, self.noise_multiplier)
-        span = SPANS["residual" if of_residuals(self.problem) else "margin"] + EASED / noise
+        span = SPAN + EASED / relative_noise(self.problem, self.relation, self.noise_multiplier)
         return rounding_geometry(values, self.floor, self.problem.bounds.row_norm, span)
 
-    def rule(self, row_norm: float) -> NoisyGD:
-        """The descent that is seen behind the map."""
+    def rule(self, geometry: Geometry) -> NoisyGD:
+        """The descent behind the map, as if no row were longer than usual there; longer ones have clipped gradients."""
         bounds = self.problem.bounds
-        seen = replace(self.problem, bounds=Bounds(row_norm, bounds.label_lower, bounds.label_upper))
-        return practical_rule(seen, self.relation, self.noise_multiplier, max_passes=self.steps)
+        seen = replace(self.problem, bounds=Bounds(geometry.usual, bounds.label_lower, bounds.label_upper))
+        return practical_rule(seen, self.relation, self.noise_multiplier, max_passes=self.steps, moment=geometry.moment)
 
     def run(self, data: Any, run: Run) -> Any:
         return self.descent.run(data, run)

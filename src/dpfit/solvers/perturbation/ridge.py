@@ -17,15 +17,19 @@ from dpfit.solvers.supposed import suppositions
 _DECADES = 26
 _POINTS = 209
 
+_MARGIN = 0.5
+"""By how many units of the loss margins are taken to move."""
+
 
 def parameter_size(problem: Minimize) -> float:
-    """The norm that a good parameter is taken to have where nothing is known: one that moves margins by about one unit.
+    """The norm that a good parameter is taken to have where nothing is known: one that moves margins by half a unit.
 
     A unit is 1, or what takes a loss through its curved part (slope bound over largest curvature) if that is less. Rows
-    of norm r in d isotropic directions need a parameter of norm sqrt(d) / r for that.
+    of norm r in d isotropic directions need a parameter of norm sqrt(d) / r for one. Half of it, as measured: a ridge
+    that is a little too strong costs less than one that is too weak (docs/explanation/choosing.md).
     """
     unit = min(1.0, steepest(problem) * problem.bounds.row_norm / _curved(problem))
-    size = unit * math.sqrt(problem.features) / problem.bounds.row_norm
+    size = _MARGIN * unit * math.sqrt(problem.features) / problem.bounds.row_norm
     return size if problem.radius is None else min(size, problem.radius)
 
 
