@@ -140,14 +140,15 @@ class RandomizedResponse(Event):
 
 @dataclass(frozen=True)
 class ObjectivePerturbation(Event):
-    """The minimizer of the summed losses of a convex generalized linear model, a quadratic and a random linear term.
+    """The minimizer of the summed losses of a convex (generalized) linear model, a quadratic and a random linear term.
 
     The random vector is normal, or of density proportional to exp(-||b||_2 / scale) (``noise="gamma"``: its norm has a
     Gamma law). The multiplier is its standard deviation, or scale, over the largest norm of one record's gradient,
     under both relations. ``curvature`` is the largest curvature that one record adds, over that of the quadratic.
     ``slopes`` says how the slope u (relative to its bound) and the curvature of a record go together: "two_sided" is
     any convex loss; "one_sided" one whose slope keeps its sign, given the record; "logistic" one whose curvature is,
-    besides, at most 4 u (1 - u) of its largest. Proofs: docs/explanation/perturbation.md.
+    besides, at most 4 u (1 - u) of its largest; "softmax" is the multinomial logistic loss, with Gamma-norm noise only.
+    Proofs: docs/explanation/perturbation.md.
     """
 
     kind = "objective_perturbation"
@@ -159,8 +160,10 @@ class ObjectivePerturbation(Event):
     def __post_init__(self) -> None:
         positive("noise_multiplier", self.noise_multiplier)
         positive("curvature", self.curvature)
-        one_of("slopes", self.slopes, ("two_sided", "one_sided", "logistic"))
+        one_of("slopes", self.slopes, ("two_sided", "one_sided", "logistic", "softmax"))
         one_of("noise", self.noise, ("gaussian", "gamma"))
+        if self.slopes == "softmax" and self.noise == "gaussian":
+            raise ValueError("for several classes no profile of normal noise is proven: take noise='gamma'")
 
 
 # Promises that rest on a theorem of their own.

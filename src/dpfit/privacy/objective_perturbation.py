@@ -33,7 +33,12 @@ def pure(shift: float, curvature: float, slopes: str, relation: str) -> float:
 
     >>> pure(1.0, 0.1, "logistic", "add_remove"), round(pure(1.0, 0.1, "one_sided", "replace"), 6)
     (1.0, 2.09531)
+    >>> pure(1.0, 0.1, "softmax", "add_remove"), round(pure(1.0, 0.2, "softmax", "add_remove"), 6)
+    (1.0, 1.1125)
     """
+    if slopes == "softmax":
+        loss = _softmax(shift, curvature)
+        return loss if relation == "add_remove" else math.nextafter(loss + shift, math.inf)
     loss = shift + math.log1p(curvature) * _SLACK
     if slopes == "logistic":
         # sup over u in [0, 1] of shift u + 4 curvature u (1 - u), which bounds the logarithm of the determinant.
@@ -41,6 +46,20 @@ def pure(shift: float, curvature: float, slopes: str, relation: str) -> float:
         loss = min(loss, shift if shift >= bend else (shift + bend) ** 2 / (4 * bend) * _SLACK)
     # The record that leaves adds its gradient, but no determinant: that has the right sign.
     return loss if relation == "add_remove" else math.nextafter(loss + shift, math.inf)
+
+
+def _softmax(shift: float, curvature: float) -> float:
+    """The sup over u in [0, 1] of shift u + 2 curvature T(u), T(u) = 2 min(1, sqrt(2) u) - 2 u^2, for several classes.
+
+    u is the norm of a record's gradient over its bound, and T(u) bounds the trace of its Hessian, in units in which the
+    largest eigenvalue is at most 1/2: the logarithm of the determinant is at most that over the quadratic.
+    """
+    bend = 8 * curvature
+    if shift >= bend:
+        return shift
+    # Below u = 1 / sqrt(2) the bound increases; above, it is shift u + 4 curvature (1 - u^2).
+    best = max(shift / bend, math.sqrt(0.5))
+    return (shift * best + bend / 2 * (1 - best**2)) * _SLACK
 
 
 class ObjectivePerturbation(Curve):

@@ -197,3 +197,63 @@ def test_calibration_meets_the_gaussian_mechanism_where_the_determinant_is_free(
 def test_bad_events_are_refused(broken):
     with pytest.raises(ValueError, match=next(iter(broken))):
         ObjectivePerturbation(**{"noise_multiplier": 1.0, "curvature": 0.1, **broken})
+
+
+def class_log_density(thetas, rows, labels, quadratic, scale):
+    """Log density, up to a constant, of the minimizer with Gamma-norm noise and several classes, at each parameter.
+
+    Parameters have shape (many, features, classes); the constant is the same for all datasets.
+    """
+    many, features, classes = thetas.shape
+    logits = rows @ thetas
+    shares = np.exp(logits - logits.max(axis=2, keepdims=True))
+    shares /= shares.sum(axis=2, keepdims=True)
+    gradient = np.einsum("if,mik->mfk", rows, shares - np.eye(classes)[labels]) + quadratic * thetas
+    bends = shares[..., None] * np.eye(classes) - shares[..., :, None] * shares[..., None, :]
+    hessian = np.einsum("if,ig,mikl->mfkgl", rows, rows, bends).reshape(many, features * classes, -1)
+    _, volume = np.linalg.slogdet(hessian + quadratic * np.eye(features * classes))
+    return volume - np.linalg.norm(gradient.reshape(many, -1), axis=1) / scale
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@pytest.mark.parametrize(("classes", "features"), [(2, 1), (3, 1), (5, 1), (3, 2)])
+@pytest.mark.parametrize(("scale", "quadratic"), [(1.0, 4.0), (1.0, 2.83), (0.5, 0.2), (2.0, 0.5)])
+def test_no_density_of_several_classes_changes_by_more_than_epsilon(classes, features, scale, quadratic, relation):
+    """Rows of norm one: gradients are at most sqrt(2) long. Where the determinant is free, the bound is attained."""
+    random = np.random.default_rng(classes)
+    event = ObjectivePerturbation(scale / math.sqrt(2), 0.5 / quadratic, "softmax", "gamma")
+    epsilon = curve(event, relation).pure
+    thetas = random.standard_normal((60_000, features, classes)) * 10.0 ** random.uniform(-2, 2.5, (60_000, 1, 1))
+    # Far out, gradients of one record point along the parameter or against it.
+    thetas[:9, :, :] = 0.0
+    thetas[:9, 0, 0], thetas[:9, 0, 1] = np.outer([1.0, -1.0], np.geomspace(1, 300, 9))
+    largest = 0.0
+    for others in (0, 1, 2):
+        rows = random.standard_normal((others + 2, features))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        rows[-2:] = [[1.0] + [0.0] * (features - 1), [-1.0] + [0.0] * (features - 1)]
+        labels = random.integers(0, classes, others + 2)
+        labels[-2:] = [1, 1]
+        if relation == "add_remove":
+            pair = slice(0, others), slice(0, others + 1)
+        else:
+            pair = np.r_[0:others, others], np.r_[0:others, others + 1]
+        first, second = (class_log_density(thetas, rows[part], labels[part], quadratic, scale) for part in pair)
+        largest = max(largest, float(np.abs(first - second).max()))
+    assert largest <= epsilon * (1 + 1e-12)
+    # Records that pull a far parameter back pull one way; two that are replaced and add up would need others around.
+    assert largest >= math.sqrt(2) / scale * (1 - 1e-9)
+    assert relation == "replace" or quadratic < 2.83 or largest >= 0.999 * epsilon
+
+
+def test_several_classes_have_no_profile_of_normal_noise():
+    with pytest.raises(ValueError, match="no profile of normal noise"):
+        ObjectivePerturbation(1.0, 0.5, "softmax")
+
+
+@pytest.mark.parametrize("curvature", [0.01, 0.124, 0.125, 0.126, 0.15, 0.1768, 0.2, 1.0, 30.0])
+def test_the_loss_of_several_classes_is_the_supremum_over_gradients(curvature):
+    u = np.linspace(0, 1, 100_001)
+    supremum = np.max(u + 2 * curvature * (2 * np.minimum(1, math.sqrt(2) * u) - 2 * u**2))
+    found = curve(ObjectivePerturbation(1.0, curvature, "softmax", "gamma"), "add_remove").pure
+    assert found == pytest.approx(supremum, rel=1e-5)

@@ -23,6 +23,7 @@ from dpfit.core import Minimize
 from dpfit.data.records import Data
 from dpfit.kernels.rounding import gamma
 from dpfit.losses.glm import GLM
+from dpfit.losses.softmax import Softmax
 
 Floats = NDArray[np.float64]
 
@@ -129,6 +130,8 @@ def _additions(records: int, dimension: int) -> int:
 def _height(problem: Minimize) -> float:
     """How far above its infimum one record's loss is at the origin, where that is known; such losses are at least 0."""
     loss = problem.loss
+    if isinstance(loss, Softmax):
+        return math.log(loss.classes) * (1 + 1e-12)
     if not isinstance(loss, GLM):
         return math.inf
     ends = (-1.0, 1.0) if loss.binary_labels else problem.bounds.labels
@@ -155,7 +158,7 @@ class Objective:
 
     def newton(self, theta: Floats, gradient: Floats, precision: float, every: int = 1) -> Floats | None:
         """Where the Hessian points, estimated from every so many records; None if the numbers do not allow to say."""
-        if isinstance(self.problem.loss, GLM) and len(theta) <= _DENSE:
+        if isinstance(self.problem.loss, GLM | Softmax) and len(theta) <= _DENSE:
             index = None if every == 1 else np.arange(0, self.data.n, every)
             hessian = every * self.data.hessian(self.problem.loss, theta, index=index, **self.problem.guards)
             hessian[np.diag_indices_from(hessian)] += self.strength
@@ -167,7 +170,7 @@ class Objective:
 
     def _hessian_vector(self, theta: Floats, vector: Floats) -> Floats:
         loss: Any = self.problem.loss
-        if isinstance(loss, GLM):
+        if isinstance(loss, GLM | Softmax):
             product = self.data.hessian_vector(loss, theta, vector, **self.problem.guards)
             return np.asarray(product + self.strength * vector)
         step = 1e-5 / max(float(np.linalg.norm(vector)), 1e-300)

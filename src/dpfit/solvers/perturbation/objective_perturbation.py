@@ -1,9 +1,9 @@
-"""The minimizer of an objective with a random linear term, for generalized linear models.
+"""The minimizer of an objective with a random linear term, for generalized linear models and several classes.
 
 Guarantee: the curve of `dpfit.privacy.event.ObjectivePerturbation` composed with a small output noise; pure with
-Gamma-norm noise, a Gaussian-like profile with normal noise. Reference: Chaudhuri, Monteleoni, Sarwate (2011); Iyengar
-et al. (2019) for approximate minima; Redberg, Koskela, Wang (2023) for the profile, improved and proven again in
-docs/explanation/perturbation.md, sections 3 and 4.
+Gamma-norm noise, a Gaussian-like profile with normal noise (not for several classes). Reference: Chaudhuri, Monteleoni,
+Sarwate (2011); Iyengar et al. (2019) for approximate minima; Redberg, Koskela, Wang (2023) for the profile, improved
+and proven again in docs/explanation/perturbation.md, sections 3 and 4.
 
 The exact minimizer is never computed. What is released is a point at a certified distance from it plus noise that hides
 that distance: given the exact minimizer, one more mechanism of small sensitivity. The random term is a normal (or
@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Cost, Mechanism, Minimize, Plan, Risk, Run, Step
-from dpfit.losses import GLM, Bounds, Logistic, SmoothedHinge
+from dpfit.losses import GLM, Bounds, Logistic, SmoothedHinge, Softmax
 from dpfit.noise import Gaussian as Normal
 from dpfit.noise import Grid, add_gaussian, add_l2_laplace, rounded, rounded_l2_laplace
-from dpfit.privacy import Basis, Budget, calibrate, gaussian
+from dpfit.privacy import Basis, Budget, NotReachable, calibrate, gaussian
 from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.event import Composed, Event, Gaussian, L2Laplace, ObjectivePerturbation
 from dpfit.solvers.perturbation.minimizer import Accuracy, Objective, accuracy, minimize, smoothest, steepest
@@ -156,6 +156,8 @@ def perturbation_event(problem: Minimize, ridge: float, noise: str) -> Objective
 
 def _slopes(problem: Minimize) -> str:
     """How slopes and curvatures of a record go together."""
+    if isinstance(problem.loss, Softmax):
+        return "softmax"
     if isinstance(problem.loss, Logistic):
         return "logistic"
     return "one_sided" if isinstance(problem.loss, SmoothedHinge) else "two_sided"
@@ -204,13 +206,18 @@ class ObjectivePerturbationAlgorithm:
     def _best_choice(self, problem: Minimize, budget: Budget, ridge: float | None) -> _Choice:
         """The law of noise, and the ridge where it is not given, with the smallest predicted risk."""
         require_smooth(self.name, problem, budget)
-        if not isinstance(problem.loss, GLM):
+        if not isinstance(problem.loss, GLM | Softmax):
             raise ValueError(
-                f"{self.name} needs a generalized linear loss: it rests on a record's Hessian having rank one; use "
-                "output_perturbation"
+                f"{self.name} needs a generalized linear loss or Softmax: it rests on what a record's Hessian can be; "
+                "use output_perturbation"
             )
-        choices = [_choice(problem, target, law, ridge) for law, target in noises(budget)]
-        return min(choices, key=lambda choice: choice.risk)
+        laws = [(law, target) for law, target in noises(budget) if law != "gaussian" or isinstance(problem.loss, GLM)]
+        if not laws:
+            raise NotReachable(
+                f"{self.name} with several classes promises an epsilon, and this budget has none: give epsilon, or use "
+                "noisy_gd or output_perturbation"
+            )
+        return min((_choice(problem, target, law, ridge) for law, target in laws), key=lambda choice: choice.risk)
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Records on the steep side of the hinge, one of which gets the other label or leaves.
@@ -264,9 +271,10 @@ def _predicted(problem: Minimize, budget: Budget, ridge: float, noise: str) -> f
 def _quick_multiplier(event: ObjectivePerturbation, budget: Budget) -> float:
     """About the noise that meets a budget: as if the log-determinant were lost at once, unless it is free."""
     changes = 1 if budget.relation == "add_remove" else 2
-    price = math.log1p(event.curvature)
+    price = math.log1p(event.curvature) if event.slopes != "softmax" else 2 * event.curvature
     if budget.epsilon is not None and budget.kind == "pure":
-        free = event.slopes == "logistic" and budget.epsilon / changes >= 4 * event.curvature
+        steep = {"logistic": 4.0, "softmax": 8.0}.get(event.slopes, math.inf)
+        free = budget.epsilon / changes >= steep * event.curvature
         left = budget.epsilon - (0.0 if free else price)
         return changes / left if left > 0 else math.inf
     if budget.epsilon is not None and budget.delta:
