@@ -259,7 +259,7 @@ def practical_rule(
     enough to forget it: `FORGETFUL` times the inverse of their curvature. The rest is as many passes as allowed, steps
     within the stable range, and momentum only if these do not come to S without it; it remembers a twenty-fourth of the
     passes at most. Where the second ``moment`` of rows in any direction is known, the stable range is wider than for
-    rows that may all point one way.
+    rows that may all point one way, and needs no momentum, which rings between the flat parts of a loss.
     """
     limit = clip if clip is not None else usual_clip(problem, relation, noise_multiplier)
     if not math.isfinite(limit):
@@ -273,7 +273,7 @@ def practical_rule(
         bend = smoothness.value * min(1.0, moment / problem.bounds.row_norm**2) + problem.ridge
         # Steps of 1.5 (1 + momentum) / bend come to the time if (1 + momentum) / (1 - momentum) is at least this.
         needed = time * bend / (1.5 * max_passes)
-        momentum = min(momentum, max(0.0, (needed - 1) / (needed + 1)))
+        momentum = min(momentum, max(0.0, (needed - 1) / (needed + 1))) if math.isinf(moment) else 0.0
         longest = 1.5 * (1 + momentum) / bend
     else:
         longest = (1 - momentum) * unit / limit
