@@ -18,7 +18,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpfit.catalogue import ENTRIES
-from dpfit.core import Answer, Chain, Minimize, Plan, Release, Step
+from dpfit.core import Answer, Minimize, Plan, Release
 from dpfit.data.records import Arrays
 from dpfit.data.schema import Schema
 from dpfit.ledger import account_for
@@ -27,29 +27,17 @@ from dpfit.losses.base import Loss
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
 from dpfit.models.inputs import labels_of, require_numbers
 from dpfit.models.intervals import Ends, NoiseInterval, noise_reach
+from dpfit.models.leaks import FROM_DATA, leaky
+from dpfit.models.ranges import after, ends, read_off, shares
 from dpfit.models.scaling import Scaling, scaled
 from dpfit.models.users import PerUser, record_budgets
-from dpfit.privacy import Assumption, Basis, Budget, Guarantee, gaussian
+from dpfit.privacy import Budget, Guarantee
 from dpfit.privacy.check import count, one_of
-from dpfit.solvers.auto import Chosen, auto
+from dpfit.solvers.auto import auto
 from dpfit.solvers.public_data.descent import RECORDS_PER_DIMENSION
 
 Floats = NDArray[np.float64]
 Fit = TypeVar("Fit", bound=Callable[..., Any])
-
-BOUNDS_SHARE = 0.1
-"""The part of the budget that goes to private bounds."""
-
-_LARGE = 100.0
-"""The epsilon above which noise in ranges is nothing, and accountants lose more than it on Gaussian noise with other.
-"""
-
-FROM_DATA = "from_data"
-"""What ranges and classes are set to that are read off the records, which leaks."""
-
-
-class LeakWarning(UserWarning):
-    """A result that tells about the records and is not covered by any guarantee."""
 
 
 @dataclass(eq=False, repr=False)
@@ -214,8 +202,8 @@ class PrivateModel(PrivateEstimator):
         scaling = replace(scaling, centred=data is None or not sparse.issparse(data.matrix))
         leaks = missing is not None and _is_text(self.bounds, FROM_DATA) and data is not None
         if missing is not None and leaks:
-            scaling, missing = _from_data(scaling, missing, data), None
-        ways = [way for budget in self._record_budgets(n, by_user) for way in _ways(budget, missing)]
+            scaling, missing = read_off(scaling, missing, data), None
+        ways = [way for budget in self._record_budgets(n, by_user) for way in shares(budget, missing)]
         plan = _least_risk([partial(self._plan_records, n, columns, scaling, missing, *way) for way in ways])
         if leaks:
             plan = leaky(plan, "ranges were read off the data and are not protected")
@@ -245,7 +233,7 @@ class PrivateModel(PrivateEstimator):
         fitted = scaled(self._solve(n, columns, scaling, second), scaling, missing)
         if missing is None or first is None:
             return fitted
-        return _after(private_bounds.plan(Answer(n=n, workload=missing), first), fitted)
+        return after(private_bounds.plan(Answer(n=n, workload=missing), first), fitted)
 
     def _solve(self, n: int, columns: int, scaling: Scaling, budget: Budget) -> Plan:
         features = columns + bool(scaling.constant)
@@ -396,24 +384,6 @@ def _is_text(value: Any, text: str) -> bool:
     return isinstance(value, str) and value == text
 
 
-def _ways(budget: Budget, missing: ColumnRanges | None) -> list[tuple[Budget | None, Budget]]:
-    """How a budget may be shared between finding ranges and fitting; each way keeps it.
-
-    Two Gaussian mechanisms share the square of mu. After ranges as good as those, what is left of epsilon and delta
-    (which add up) may go to a fit with noise of another kind, or on samples. A large epsilon is shared as a pure one.
-    """
-    if missing is None:
-        return [(None, budget)]
-    first, second = budget.split(BOUNDS_SHARE)
-    ways: list[tuple[Budget | None, Budget]] = [(first, second)]
-    if first.mu is None or not budget.epsilon or not budget.delta:
-        return ways
-    if budget.epsilon > _LARGE:
-        return [*ways, replace(budget, delta=None).split(BOUNDS_SHARE)]
-    left = budget.epsilon - gaussian.epsilon(first.mu, budget.delta / 2)
-    return [*ways, (first, replace(budget, epsilon=left, delta=budget.delta / 2))] if left > 0 else ways
-
-
 def _least_risk(plans: list[Callable[[], Plan]]) -> Plan:
     """The plan of least predicted risk among those that keep their budgets; the first where none predicts any."""
     made, refusals = [], []
@@ -449,65 +419,3 @@ def all_or_nothing(fit: Fit) -> Fit:
             raise
 
     return cast(Fit, whole)
-
-
-def ends(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Lower and upper ends, one for each column."""
-    try:
-        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)) for end in bounds)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"bounds must be a pair (lower, upper) of numbers or of {columns} numbers each, 'private' or 'from_data'"
-        ) from None
-    return tuple(low.tolist()), tuple(high.tolist())
-
-
-def _from_data(scaling: Scaling, missing: ColumnRanges, data: Arrays) -> Scaling:
-    """Ranges read off the data: not private, for tests and comparisons."""
-    warnings.warn(
-        "bounds='from_data' reads ranges off the records: the guarantee does not cover what they tell",
-        LeakWarning,
-        stacklevel=5,
-    )
-    rows = data.matrix.toarray() if hasattr(data.matrix, "toarray") else np.asarray(data.matrix, dtype=np.float64)
-    finite = np.where(np.isfinite(rows), rows, np.nan)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        low, high = np.nanmin(finite, axis=0), np.nanmax(finite, axis=0)
-    low, high = np.nan_to_num(low, nan=-1.0), np.nan_to_num(high, nan=1.0)
-    high = np.where(high > low, high, low + np.maximum(1.0, np.abs(low)))
-    found = replace(scaling, lower=tuple(low.tolist()), upper=tuple(high.tolist()))
-    if not missing.labels:
-        return found
-    labels = np.asarray(data.labels, dtype=np.float64)
-    labels = labels[np.isfinite(labels)] if np.isfinite(labels).any() else np.array([-1.0, 1.0])
-    lowest, highest = float(labels.min()), float(labels.max())
-    return replace(found, label_lower=lowest, label_upper=max(highest, lowest + max(1e-9, 1e-9 * abs(lowest))))
-
-
-def _after(first: Plan, plan: Plan) -> Plan:
-    """A plan that follows another stage."""
-    if isinstance(plan, Chosen):
-        return replace(plan, plan=_after(first, plan.plan))
-    return Chain((first, *(plan.stages if isinstance(plan, Chain) else (plan,))))
-
-
-def leaky(plan: Plan, what: str) -> Plan:
-    """The plan whose basis says what is not protected."""
-    if isinstance(plan, Chosen):
-        return replace(plan, plan=leaky(plan.plan, what))
-    if isinstance(plan, Step):
-        why: Basis = plan.why
-        return replace(plan, why=replace(why, assumptions=(*why.assumptions, Assumption(what, "declared"))))
-    if isinstance(plan, Chain):
-        return replace(plan, stages=(leaky(plan.stages[0], what), *plan.stages[1:]))
-    return plan
-
-
-def leaky_score() -> None:
-    """Say that a score is not private."""
-    warnings.warn(
-        "a score computed from private records is not private; use dpfit.models.private_score, or public records",
-        LeakWarning,
-        stacklevel=3,
-    )

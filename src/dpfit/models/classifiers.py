@@ -14,8 +14,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from dpfit.core import Plan
 from dpfit.losses import Logistic, SmoothedHinge, Softmax
 from dpfit.losses.base import Loss
-from dpfit.models.base import LeakWarning, PrivateModel, all_or_nothing, leaky, leaky_score
+from dpfit.models.base import PrivateModel, all_or_nothing
 from dpfit.models.inputs import as_numbers, dtypes_of, holds_numbers, is_boolean
+from dpfit.models.leaks import LeakWarning, leaky, leaky_score
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 

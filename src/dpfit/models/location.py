@@ -17,9 +17,10 @@ from dpfit.losses import Bounds, HuberDistance
 from dpfit.mechanisms.mean import BoundedMean as MeanQuery
 from dpfit.mechanisms.mean import gaussian_mean, laplace_mean
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
-from dpfit.models.base import BOUNDS_SHARE, PrivateEstimator, all_or_nothing, ends
+from dpfit.models.base import PrivateEstimator, all_or_nothing
 from dpfit.models.inputs import require_numbers
 from dpfit.models.intervals import Ends, noise_reach
+from dpfit.models.ranges import BOUNDS_SHARE, ends
 from dpfit.models.scaling import Scaling, scaled
 from dpfit.privacy import Budget
 from dpfit.solvers.auto import auto

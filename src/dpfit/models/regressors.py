@@ -14,8 +14,9 @@ from sklearn.utils import assert_all_finite
 from dpfit.data.schema import Number
 from dpfit.losses import Huber, Pinball, QuantileHuber, Squared
 from dpfit.losses.base import Loss
-from dpfit.models.base import FROM_DATA, PrivateModel, all_or_nothing, leaky_score
+from dpfit.models.base import PrivateModel, all_or_nothing
 from dpfit.models.inputs import as_numbers, require_numbers
+from dpfit.models.leaks import FROM_DATA, leaky_score
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 from dpfit.privacy.check import positive

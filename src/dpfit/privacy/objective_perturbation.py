@@ -34,7 +34,7 @@ def pure(shift: float, curvature: float, slopes: str, relation: str) -> float:
     >>> pure(1.0, 0.1, "logistic", "add_remove"), round(pure(1.0, 0.1, "one_sided", "replace"), 6)
     (1.0, 2.09531)
     >>> pure(1.0, 0.1, "softmax", "add_remove"), round(pure(1.0, 0.2, "softmax", "add_remove"), 6)
-    (1.0, 1.1125)
+    (1.0, 1.107107)
     """
     if slopes == "softmax":
         loss = _softmax(shift, curvature)
