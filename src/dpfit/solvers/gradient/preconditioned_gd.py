@@ -195,7 +195,7 @@ class PreconditionedGD(Mechanism):
     def risk(self) -> Risk:
         """The mean of the predictions for `noisy_gd` over stand-ins for the data, seen in the geometry of each.
 
-        Moments are taken as if they had been released without noise, and directions below the floor as unknown.
+        Moments get the noise that the matrix has, so where it is mostly noise it is predicted to do harm.
         """
         problem = self.problem
         slope = unclipped(problem)
@@ -203,7 +203,7 @@ class PreconditionedGD(Mechanism):
         for supposed in suppositions(problem, slope, natural_unit(problem)):
             shares = supposed.curvatures / supposed.curvatures.sum()
             moments = (supposed.length * problem.bounds.row_norm) ** 2 * shares
-            geometry = self.rounded(moments)
+            geometry = self.rounded(moments + self.floor * _spread(len(moments)))
             squares = geometry.squares
             seen = supposed._replace(
                 curvatures=supposed.curvatures * squares,
@@ -295,6 +295,17 @@ class PreconditionedGDAlgorithm:
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Records whose gradients point one way, one of which points the other way or leaves."""
         return opposite_records(relation)
+
+
+def _spread(number: int) -> Floats:
+    """Eigenvalues of a large symmetric matrix of noise, over the largest of them, in an order that means nothing.
+
+    Their law is a semicircle (Wigner, 1955).
+    """
+    values = np.linspace(-1.0, 1.0, 1001)
+    below = 0.5 + (values * np.sqrt(1 - values**2) + np.arcsin(values)) / np.pi
+    even = np.interp((np.arange(number) + 0.5) / number, below, values)
+    return np.asarray(even[np.argsort(np.arange(number) * (math.sqrt(5) - 1) / 2 % 1)])
 
 
 def _checked(second_moments: npt.ArrayLike, features: int) -> tuple[float, ...]:
