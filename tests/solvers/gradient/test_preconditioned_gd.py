@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpfit.core import Minimize, Run, plan_from_json
+from dpfit.core import Chain, Minimize, Run, plan_from_json
 from dpfit.data.records import Arrays, Blocks
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Huber, Logistic, SmoothedHinge, Softmax
@@ -19,6 +19,7 @@ from dpfit.solvers.gradient.preconditioned_gd import (
     MappedGD,
     PreconditionedGD,
     SecondMoments,
+    _spread,
     preconditioned_gd,
     rounding_geometry,
 )
@@ -168,6 +169,26 @@ def test_the_longest_steps_settle(loss):
         near = theta[j] + np.linspace(-0.01, 0.01, 2001)
         losses = loss.value(near[:, None], labels[category == j]).mean(axis=1)
         assert losses[1000] - losses.min() < 1e-7
+
+
+def test_a_matrix_of_noise_is_predicted_to_do_harm():
+    """Many columns and a small share of a small budget: the geometry is random. With public moments it is not."""
+    problem = Minimize(n=2000, loss=Logistic(), bounds=Bounds(1.0), features=40)
+    budget = Budget(mu=0.3)
+
+    def risk(plan):
+        return plan.stages[1].mechanism.risk.expected if isinstance(plan, Chain) else plan.mechanism.risk.expected
+
+    noisy, better = (risk(preconditioned_gd.plan(problem, budget, share=share)) for share in (0.001, 0.1))
+    public = risk(preconditioned_gd.plan(problem, budget, second_moments=np.eye(40) / 40))
+    assert noisy > better > public
+
+
+def test_noise_on_a_matrix_has_the_spread_that_is_supposed():
+    """Against the eigenvalues of a symmetric matrix of noise whose largest is about one."""
+    noise = np.random.default_rng(8).standard_normal((400, 400))
+    values = np.linalg.eigvalsh((noise + noise.T) / 2) / math.sqrt(2 * 400)
+    assert np.sort(_spread(400)) == pytest.approx(values, abs=0.05)  # the largest and the least stray a little
 
 
 def test_long_rows_keep_their_say():
