@@ -17,7 +17,7 @@ from dpfit.audit.auditor import AUDIT_DELTA
 from dpfit.catalogue import entry
 from dpfit.core import Answer, Minimize, Step
 from dpfit.data.records import Arrays
-from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic
+from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic, Softmax
 from dpfit.mechanisms.counting import Flags
 from dpfit.privacy import Budget
 from dpfit.solvers.gradient.dp_sgd import NoisySGD, sampled_basis
@@ -192,3 +192,15 @@ def test_a_plan_for_a_larger_budget_is_caught(name):
     )
     options = {"runs": runs, "currency": "balanced", "random_state": 3}
     assert audit_runs(PlanRuns(wrong), data, neighbour, right.guarantee, **options).broken
+
+
+def test_several_classes_keep_the_promise_of_a_perturbed_objective_and_no_smaller_one():
+    """A strong ridge holds all shares at a third: a new label moves the gradient by half of what is allowed for."""
+    algorithm = entry("objective_perturbation").load()
+    problem = Minimize(n=6, loss=Softmax(3), bounds=Bounds(1.0), features=1, ridge=20.0)
+    rows, labels = np.ones((6, 1)), np.zeros(6)
+    data, neighbour = Arrays(rows, labels), Arrays(rows, np.append(labels[:-1], 1.0))
+    centres = (np.array([4.0, -2.0, -2.0]) / 120, np.array([3.0, -1.0, -2.0]) / 120)
+    right, wrong = (algorithm.plan(problem, Budget(epsilon=epsilon)) for epsilon in (1.0, 8.0))
+    assert not audited(right, right, data, neighbour, centres, runs=1000).broken
+    assert audited(right, wrong, data, neighbour, centres, runs=1000).broken

@@ -192,7 +192,8 @@ class ObjectivePerturbationAlgorithm:
         1.0
         """
         mechanism = _calibrated(problem, *self._best_choice(problem, budget, ridge)[1:])
-        theorem = "objective perturbation of generalized linear models [docs/explanation/perturbation.md]"
+        losses = "several classes" if isinstance(problem.loss, Softmax) else "generalized linear models"
+        theorem = f"objective perturbation of {losses} [docs/explanation/perturbation.md]"
         basis = Basis(theorem, budget.relation, budget.unit, minimizer_assumptions(problem, budget), "bounded")
         return Step(mechanism, basis)
 
