@@ -243,7 +243,7 @@ ENTRIES: tuple[Entry, ...] = (
         ("pure", "approximate", "gdp", "zcdp"),
         "Iyengar et al. (2019); Redberg, Koskela, Wang (2023), improved",
         ("30/E18",),
-        "the minimizer of an objective with a random linear term, for generalized linear models",
+        "the minimizer of an objective with a random linear term, for linear models and several classes",
     ),
     Entry(
         "sufficient_statistics",

@@ -36,10 +36,7 @@ def pure(shift: float, curvature: float, slopes: str, relation: str) -> float:
     >>> pure(1.0, 0.1, "softmax", "add_remove"), round(pure(1.0, 0.2, "softmax", "add_remove"), 6)
     (1.0, 1.107107)
     """
-    if slopes == "softmax":
-        loss = _softmax(shift, curvature)
-        return loss if relation == "add_remove" else math.nextafter(loss + shift, math.inf)
-    loss = shift + math.log1p(curvature) * _SLACK
+    loss = _softmax(shift, curvature) if slopes == "softmax" else shift + math.log1p(curvature) * _SLACK
     if slopes == "logistic":
         # sup over u in [0, 1] of shift u + 4 curvature u (1 - u), which bounds the logarithm of the determinant.
         bend = 4 * curvature
