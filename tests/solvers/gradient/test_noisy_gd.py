@@ -32,6 +32,17 @@ def test_the_steps_share_the_budget_exactly(growth):
     assert mechanism.multipliers[0] / mechanism.multipliers[-1] == pytest.approx((1 - growth) ** (-69 / 4))
 
 
+@pytest.mark.parametrize("forgets", [1e-9, 0.5, 4.0, 1e9])
+@pytest.mark.parametrize("steps", [1, 2, 70, 3000])
+def test_steps_that_spend_unequally_spend_no_more(forgets, steps):
+    mechanism = NoisyGD(logistic(), "replace", 2.5, steps, 1e-3, 1.0, forgets=forgets)
+    spent = math.fsum(1 / mechanism.multipliers**2)
+    assert spent <= 1 / 2.5**2
+    assert spent == pytest.approx(1 / 2.5**2, rel=1e-9)
+    # No step is left with less than its even part of two fifths.
+    assert mechanism.multipliers.max() <= 2.5 * math.sqrt(steps / 0.4) * (1 + 1e-9)
+
+
 def farthest(mechanism):
     """How far a record at a corner, or one in place of another, moves the sum that gets noise, at several points."""
     problem, clip = mechanism.problem, mechanism.clip
@@ -141,7 +152,7 @@ def test_a_flat_direction_collects_the_trusted_noise():
     problem = logistic(n=100_000, d=2)
     mechanism = noisy_gd.plan(problem, Budget(mu=0.5), max_passes=50).mechanism
     data = Arrays(np.tile([[1.0, 0.0]], (1000, 1)), np.ones(1000))
-    tight = replace(mechanism, relation="add_remove", average=0.0, clip=mechanism.clip)
+    tight = replace(mechanism, relation="add_remove", average=0.0, clip=mechanism.clip, forgets=0.0)
     moved = tight.sensitivity / mechanism.sensitivity
     outputs = np.array(tight.run_many(data, Run(Source(2)), 400))[:, 1]
     time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
@@ -168,6 +179,8 @@ def test_bad_settings_are_refused():
         NoisyGD(logistic(), "replace", 1.0, 5, 0.6, 1.0, momentum=1.0)
     with pytest.raises(ValueError, match="infinite noise"):
         NoisyGD(logistic(), "replace", 1.0, 5000, 0.6, 1.0, growth=0.9)
+    with pytest.raises(ValueError, match="give one of them"):
+        NoisyGD(logistic(), "replace", 1.0, 50, 0.1, 1.0, growth=0.1, forgets=1.0)
     plan = noisy_gd.plan(logistic(n=5, d=1), Budget(mu=1.0), max_passes=2)
     with pytest.raises(ValueError, match="n = 5"):
         plan.run(Arrays(np.ones((4, 1)), np.ones(4)))

@@ -26,7 +26,7 @@ from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import VectorLoss
 from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
-from dpfit.privacy.check import count, one_of, positive, probability
+from dpfit.privacy.check import count, non_negative, one_of, positive, probability
 from dpfit.privacy.event import Event, Gaussian
 from dpfit.solvers.calibration import CLIP_BIAS
 from dpfit.solvers.gradient.many_points import clipped_sums
@@ -46,13 +46,19 @@ direction must be descended to forget its noise, in units of the inverse curvatu
 AVERAGED, AVERAGED_AT_CORNERS = 0.6, 0.4
 """The share of the iterates, from the end, that are averaged. Losses with corners take short steps: fewer are late."""
 
+EVEN, FORGOTTEN, FORGOTTEN_BEHIND_MAP = 0.4, 0.15, 0.3
+"""The part of the budget that all steps share evenly, and how much of the forgetting that rows which favour no direction
+would bring is counted on where the rest is shared out (see `NoisyGD.spent`): less if nothing is known of the rows."""
+
 
 @dataclass(frozen=True)
 class NoisyGD(SideBySide):
     """The descent itself; all fields are public.
 
     ``growth`` g > 0 weighs step k by (1 - g)**-(k + 1), in the average and (by its root) in the noise: the optimal
-    schedule for an objective of strong convexity g / step_size ([LD] Theorem F.2, corrected).
+    schedule for an objective of strong convexity g / step_size ([LD] Theorem F.2, corrected). ``forgets`` x > 0 gives
+    less noise to the steps whose noise a direction would still know of in the average that forgets all but exp(-x) of
+    it over the whole descent.
     """
 
     kind = "noisy_gd"
@@ -66,6 +72,7 @@ class NoisyGD(SideBySide):
     average: float = AVERAGED
     growth: float = 0.0
     predicted: Risk | None = None
+    forgets: float = 0.0
 
     def __post_init__(self) -> None:
         one_of("relation", self.relation, ("replace", "add_remove"))
@@ -76,6 +83,8 @@ class NoisyGD(SideBySide):
         for name in ("momentum", "growth"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}")
+        if non_negative("forgets", self.forgets) and self.growth:
+            raise ValueError("growth and forgets both say how noise is shared out: give one of them")
         if self.step_size * self.problem.ridge > 1:
             raise ValueError(f"step_size must be at most 1 / ridge = {1 / self.problem.ridge:g}")
         if self.steps * self.step_size / (1 - self.momentum) > 1e100:
@@ -102,10 +111,34 @@ class NoisyGD(SideBySide):
     @cached_property
     def multipliers(self) -> Floats:
         """The noise multiplier of each step; their inverse squares sum up to at most 1 / noise_multiplier**2."""
-        roots = np.exp(0.5 * self._log_weights())
         with np.errstate(all="ignore"):
             # The last factor covers the rounding errors of this line and of the sum.
-            return np.asarray(self.noise_multiplier * np.sqrt(roots.sum() / roots) * (1 + 2.0**-40))
+            return np.asarray(self.noise_multiplier / np.sqrt(self.spent) * (1 + 2.0**-40))
+
+    @cached_property
+    def spent(self) -> Floats:
+        """The part of the squared budget that each step spends.
+
+        What noise of variance v_k leaves in the average, the sum of K_k**2 v_k with the `influence` K_k of step k, is
+        least for a given sum of 1 / v_k if these are in proportion to K_k (Cauchy and Schwarz). That is for one rate of
+        forgetting; for others, `EVEN` of the budget is shared out evenly.
+        """
+        if not self.forgets:
+            roots = np.exp(0.5 * self._log_weights())
+            return np.asarray(roots / roots.sum())
+        influence = self.influence(np.array([self.forgets]))[:, 0]
+        return np.asarray((1 - EVEN) * influence / influence.sum() + EVEN / self.steps)
+
+    def influence(self, forgotten: Floats) -> Floats:
+        """How much of a move in each step is left in the output, where all but exp(-forgotten) of one is forgotten over
+        the whole descent, at an even pace; a column for each number in ``forgotten``."""
+        pace = forgotten / self.steps
+        kept, entered = np.exp(-pace), _mean_decay(pace)
+        left, following = np.zeros((self.steps, len(pace))), np.zeros(len(pace))
+        for index in range(self.steps - 1, -1, -1):
+            following = self.shares[index] + kept * following
+            left[index] = entered * following
+        return left
 
     def _log_weights(self) -> Floats:
         """Logarithms of the weights of the steps, the largest being zero."""
@@ -281,7 +314,9 @@ def practical_rule(
         longest = min(longest, 1 / problem.ridge)
     size = min(longest, time * (1 - momentum) / max_passes)
     average = AVERAGED if smoothness is not None else AVERAGED_AT_CORNERS
-    return NoisyGD(problem, relation, noise_multiplier, max_passes, size, limit, momentum, average)
+    forgotten = FORGOTTEN if math.isinf(moment) else FORGOTTEN_BEHIND_MAP
+    forgets = forgotten * max_passes * size / (1 - momentum) * _even_curvature(problem, limit)
+    return NoisyGD(problem, relation, noise_multiplier, max_passes, size, limit, momentum, average, forgets=forgets)
 
 
 def _even_curvature(problem: Minimize, clip: float) -> float:
@@ -302,9 +337,8 @@ def risk_on(supposed: Supposed, mechanism: NoisyGD, ridge: float | Floats) -> fl
     """What the start leaves, what noise adds, and the bias by clipping, on a stand-in for the data.
 
     Over the time S = steps * step_size / (1 - momentum) a direction of curvature h forgets all but exp(-h S) of the
-    start; `_left` is the average of that. Noise that would sum up to deviation S s has variance (S s)**2 (1 - 2 a / 3)
-    without curvature and s**2 / (a h**2) with much of it, where a is the share of the iterates that are averaged; in
-    between, `_variance`. A clipped slope does not bend: descent feels `_felt` of the curvature.
+    start; `_left` is the average of that. Noise that would sum up to deviation S s has `_variance` times (S s)**2. A
+    clipped slope does not bend: descent feels `_felt` of the curvature.
     """
     problem = mechanism.problem
     time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
@@ -312,7 +346,7 @@ def risk_on(supposed: Supposed, mechanism: NoisyGD, ridge: float | Floats) -> fl
     felt = _felt(problem, min(1.0, mechanism.clip / _slope(problem, mechanism.clip)))
     bent = time * (felt * supposed.curvatures + ridge)
     left = supposed.squares * _left(bent, mechanism.average) ** 2
-    variance = (time * noise) ** 2 * _variance(bent, mechanism.average)
+    variance = (time * noise) ** 2 * _variance(mechanism, bent)
     return supposed.excess(left + variance, ridge) + _clip_bias(mechanism, supposed)
 
 
@@ -335,14 +369,18 @@ def _left(bent: Floats, averaged: float) -> Floats:
     """The mean of exp(-bent t) over the last part of the time t from 0 to 1."""
     if averaged == 0:
         return np.exp(-bent)
-    # exp(-bent (1 - averaged)) times the mean of exp(-x t), with its limit at x = 0.
-    x = averaged * bent
-    return np.asarray(np.exp(x - bent) * np.where(x > 0, -np.expm1(-x) / np.where(x > 0, x, 1.0), 1.0))
+    return np.asarray(np.exp(-(1 - averaged) * bent) * _mean_decay(averaged * bent))
 
 
-def _variance(bent: Floats, averaged: float) -> Floats:
-    """The variance of an average of iterates over that of an end point without curvature; exact in both limits."""
-    return np.asarray(1 / (1 / (1 - 2 * averaged / 3) + 2 * bent + averaged * bent**2))
+def _mean_decay(x: Floats) -> Floats:
+    """The mean of exp(-x t) over t from 0 to 1."""
+    return np.asarray(np.where(x > 0, -np.expm1(-x) / np.where(x > 0, x, 1.0), 1.0))
+
+
+def _variance(mechanism: NoisyGD, bent: Floats) -> Floats:
+    """The variance of the output over that of an end point without curvature, if all steps spent the same."""
+    influence = mechanism.influence(bent) / mechanism.steps
+    return np.asarray(np.sum(influence**2 / mechanism.spent[:, np.newaxis], axis=0))
 
 
 def _clip_bias(mechanism: NoisyGD, supposed: Supposed) -> float:
