@@ -27,7 +27,7 @@ from auto import SOLVERS, grid, measured
 from dpfit.privacy import Budget
 from dpfit.solvers import calibration
 from dpfit.solvers.auto import FACTORS, auto
-from dpfit.solvers.gradient.noisy_gd import CLIP, natural_unit, noisy_gd, unclipped
+from dpfit.solvers.gradient.noisy_gd import CLIP, natural_unit, noisy_gd, of_residuals, unclipped
 from dpfit.solvers.supposed import supposed_margins
 from synthetic import Case
 
@@ -44,7 +44,8 @@ FACTORS = {factors}
 """Predicted risks are multiplied by these before they are compared."""
 
 CLIP_BIAS = {bias}
-"""Excess risk by clipping gradients to 0.6 of their bound, over slope bound and deviation of margins."""
+"""Excess risk by clipping gradients to 0.6 of their bound: over slope bound and deviation of margins, or over slope
+bound, natural unit and dimension / records."""
 '''
 
 
@@ -89,8 +90,10 @@ def clip_bias(losses: tuple[str, ...]) -> float:
         plan = noisy_gd.plan(problem, Budget(mu=1e4), max_passes=1000, clip=CLIP * unclipped(problem))
         excess = float(case.excess(plan, 1).mean())
         hard, easy = supposed_margins(problem, unclipped(problem), natural_unit(problem))
-        margins = hard if size == "small" else easy
-        ratios.append(excess / (unclipped(problem) * margins.deviation / problem.bounds.row_norm))
+        worth = (hard if size == "small" else easy).deviation / problem.bounds.row_norm
+        if of_residuals(problem):
+            worth = natural_unit(problem) * d / problem.n
+        ratios.append(excess / (unclipped(problem) * worth))
     return float(np.median(ratios))
 
 

@@ -35,9 +35,12 @@ from dpfit.solvers.supposed import Supposed, suppositions
 
 Floats = NDArray[np.float64]
 
-CLIP, CLIPPED = 0.6, {"margin": (0.003, 0.009), "residual": (0.0005, 0.0015)}
-"""The least clipping norm as a share of the Lipschitz constant, and between which levels of noise it comes to that: of
-`relative_noise`, times the root of the dimension for losses of residuals."""
+CLIP, NOISES = 0.6, (0.003, 0.009)
+"""The least clipping norm for losses of margins, as a share of the Lipschitz constant, and the levels of
+`relative_noise` between which it comes to that."""
+
+RESIDUAL_CLIP, RESIDUAL_NOISES = 0.3, (0.03, 1.0)
+"""The same for losses of residuals, where the noise counts times the root of the number of records."""
 
 TRUST, FORGETFUL = 0.7, 3.5
 """Noise that a flat direction may collect, as a share of the parameter's size (see `trusted_unit`), and for how long a
@@ -215,16 +218,18 @@ def usual_clip(problem: Minimize, relation: str, noise_multiplier: float) -> flo
     """The clipping norm where none is asked for.
 
     Clipping makes noise less and errors count for less, but moves the minimizer: the more noise, the more is clipped. A
-    clipped loss of residuals only cares less for outliers, so it is clipped at less noise, too.
+    margin loss that is clipped has another minimizer. One of residuals only cares less for outliers: where errors are
+    symmetric its minimizer moves by no more than a sample of so many records does, so noise is compared with that.
     """
     steepest = unclipped(problem)
     # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one would change that.
     if isinstance(problem.loss, Pinball | QuantileHuber) or not math.isfinite(steepest):
         return steepest
-    noise, kind = relative_noise(problem, relation, noise_multiplier), "margin"
+    noise = relative_noise(problem, relation, noise_multiplier)
     if of_residuals(problem):
-        noise, kind = noise * math.sqrt(problem.dimension), "residual"
-    return steepest * float(np.interp(noise, CLIPPED[kind], (1.0, CLIP)))
+        level = math.log(noise * math.sqrt(problem.n))
+        return steepest * float(np.interp(level, np.log(RESIDUAL_NOISES), (1.0, RESIDUAL_CLIP)))
+    return steepest * float(np.interp(noise, NOISES, (1.0, CLIP)))
 
 
 def relative_noise(problem: Minimize, relation: str, noise_multiplier: float) -> float:
@@ -386,15 +391,16 @@ def _variance(mechanism: NoisyGD, bent: Floats) -> Floats:
 def _clip_bias(mechanism: NoisyGD, supposed: Supposed) -> float:
     """Excess by clipping; none where rows are so short that nothing is clipped.
 
-    A clipped margin loss has another minimizer; a clipped loss of residuals is one that cares less for outliers, with
-    the same minimizer where errors are symmetric.
+    See `usual_clip`: a margin loss is off by a share of what its margins are worth, one of residuals by what a sample
+    of so many records is off in so many dimensions.
     """
     problem, slope = mechanism.problem, unclipped(mechanism.problem)
     if not math.isfinite(slope) or mechanism.clip >= slope * supposed.length:
         return 0.0
     share = (1 - mechanism.clip / (slope * supposed.length)) / (1 - CLIP)
-    worth = slope * supposed.deviation / problem.bounds.row_norm
-    return CLIP_BIAS["residual" if of_residuals(problem) else "margin"] * share * worth
+    if of_residuals(problem):
+        return CLIP_BIAS["residual"] * share * slope * natural_unit(problem) * problem.dimension / problem.n
+    return CLIP_BIAS["margin"] * share * slope * supposed.deviation / problem.bounds.row_norm
 
 
 def of_residuals(problem: Minimize) -> bool:
