@@ -42,7 +42,7 @@ CLIP, NOISES = 0.6, (0.003, 0.009)
 RESIDUAL_CLIP, RESIDUAL_NOISES = 0.3, (0.03, 1.0)
 """The same for losses of residuals, where the noise counts times the root of the number of records."""
 
-TRUST, FORGETFUL = 0.7, 3.5
+TRUST, FORGETFUL = 0.7, 2.8
 """Noise that a flat direction may collect, as a share of the parameter's size (see `trusted_unit`), and for how long a
 direction must be descended to forget its noise, in units of the inverse curvature (see `practical_rule`)."""
 
@@ -50,8 +50,8 @@ AVERAGED, AVERAGED_AT_CORNERS = 0.6, 0.4
 """The share of the iterates, from the end, that are averaged. Losses with corners take short steps: fewer are late."""
 
 EVEN, FORGOTTEN, FORGOTTEN_BEHIND_MAP = 0.4, 0.15, 0.3
-"""The part of the budget that all steps share evenly, and how much of the forgetting that rows which favour no direction
-would bring is counted on where the rest is shared out (see `NoisyGD.spent`): less if nothing is known of the rows."""
+"""The part of the budget that all steps share evenly, and how much of the forgetting that rows without a favourite
+direction would bring is counted on where the rest is shared out (`NoisyGD.spent`): less if the rows are not known."""
 
 
 @dataclass(frozen=True)
@@ -325,9 +325,10 @@ def practical_rule(
 
 
 def _even_curvature(problem: Minimize, clip: float) -> float:
-    """About the curvature of the mean loss in each direction if rows favour none of them."""
+    """About the curvature of the mean loss that descent feels in each direction if rows favour none of them."""
     directions = 1 if isinstance(problem.loss, VectorLoss) else problem.dimension
-    return _slope(problem, clip) / (2 * natural_unit(problem) * directions)
+    slope = _slope(problem, clip)
+    return _felt(problem, min(1.0, clip / slope)) * slope / (2 * natural_unit(problem) * directions)
 
 
 def predicted_risk(mechanism: NoisyGD) -> Risk:
