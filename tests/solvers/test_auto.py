@@ -72,21 +72,27 @@ def test_the_risk_of_a_noisy_minimizer_is_exact_on_a_quadratic(quadratic, budget
     assert reached.mean() == pytest.approx(mechanism.risk.expected, rel=0.09)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("forgets", [0.0, 3.0], ids=["even", "shared out"])
 @pytest.mark.parametrize("bent", [0.01, 5.0, 200.0], ids=["flat", "between", "curved"])
-def test_the_noise_of_a_descent_is_exact_on_a_quadratic(bent, forgets):
-    """Against the variance of the linear recursion that the descent is on a quadratic of curvature one."""
+def test_what_is_predicted_of_a_descent_is_exact_on_a_quadratic(bent, forgets, momentum):
+    """One record (1, y) under a Huber loss is a quadratic; what is left of the start, and the variance of the output,
+    by following every start and every kick through the descent itself."""
+    steps = 400
     problem = Minimize(n=1, loss=Huber(1.0), bounds=Bounds(1.0, -1.0, 1.0), features=1)
-    mechanism = NoisyGD(problem, "add_remove", 1.0, 4000, bent / 4000, 1.0, forgets=forgets)
-    kept = 1 - mechanism.step_size
-    influence = np.zeros(mechanism.steps)
-    carried = 0.0
-    for k in range(mechanism.steps - 1, -1, -1):
-        carried = kept * carried + mechanism.shares[k]
-        influence[k] = mechanism.step_size * carried
-    variance = float(influence**2 @ mechanism.multipliers**2)
+    size = bent / steps * (1 - momentum)
+    mechanism = NoisyGD(problem, "add_remove", 1.0, steps, size, 1.0, momentum, forgets=forgets)
+    starts = np.append(1.0, np.zeros(steps))
+    points, velocities, outputs = starts.copy(), np.zeros(steps + 1), np.zeros(steps + 1)
+    for k in range(steps):
+        velocities = momentum * velocities - size * points
+        velocities[k + 1] += size
+        points = points + velocities
+        outputs += mechanism.shares[k] * points
+    assert mechanism.remaining(np.array([bent]))[0] == pytest.approx(outputs[0], rel=1e-9)
+    variance = float(outputs[1:] ** 2 @ mechanism.multipliers**2)
     predicted = bent**2 * descent._variance(mechanism, np.array([bent]))
-    assert float(predicted[0]) == pytest.approx(variance, rel=0.03)
+    assert float(predicted[0]) == pytest.approx(variance, rel=1e-9)
 
 
 def test_noise_is_least_where_it_would_be_remembered():

@@ -129,19 +129,35 @@ class NoisyGD(SideBySide):
         if not self.forgets:
             roots = np.exp(0.5 * self._log_weights())
             return np.asarray(roots / roots.sum())
-        influence = self.influence(np.array([self.forgets]))[:, 0]
+        # At a faster pace than one step noise would be overshot, not forgotten.
+        slowest = min(self.forgets, self.steps / (1 - self.momentum))
+        influence = np.abs(self.influence(np.array([slowest]))[:, 0])
         return np.asarray((1 - EVEN) * influence / influence.sum() + EVEN / self.steps)
 
-    def influence(self, forgotten: Floats) -> Floats:
-        """How much of a move in each step is left in the output, where all but exp(-forgotten) of one is forgotten over
-        the whole descent, at an even pace; a column for each number in ``forgotten``."""
-        pace = forgotten / self.steps
-        kept, entered = np.exp(-pace), _mean_decay(pace)
-        left, following = np.zeros((self.steps, len(pace))), np.zeros(len(pace))
+    def influence(self, bent: Floats) -> Floats:
+        """How much of a move in each step is left in the output, in directions of some curvatures.
+
+        These are given as curvature times step_size * steps / (1 - momentum), the time of the descent; there is a
+        column for each. A move that starts a velocity counts for all that it comes to in the end.
+        """
+        pull = bent / self.steps * (1 - self.momentum)
+        left, point, velocity = np.zeros((self.steps, len(bent))), np.zeros(len(bent)), np.zeros(len(bent))
         for index in range(self.steps - 1, -1, -1):
-            following = self.shares[index] + kept * following
-            left[index] = entered * following
+            # How the output changes with point and velocity after this step, from those after the next.
+            following = point + velocity
+            point, velocity = self.shares[index] + point - pull * following, self.momentum * following
+            left[index] = (1 - self.momentum) * (point + velocity)
         return left
+
+    def remaining(self, bent: Floats) -> Floats:
+        """How much of the start is left in the output, in directions of some curvatures (see `influence`)."""
+        pull = bent / self.steps * (1 - self.momentum)
+        point, velocity, average = np.ones(len(bent)), np.zeros(len(bent)), np.zeros(len(bent))
+        for share in self.shares:
+            velocity = self.momentum * velocity - pull * point
+            point = point + velocity
+            average = average + share * point
+        return average
 
     def _log_weights(self) -> Floats:
         """Logarithms of the weights of the steps, the largest being zero."""
@@ -342,16 +358,16 @@ def predicted_risk(mechanism: NoisyGD) -> Risk:
 def risk_on(supposed: Supposed, mechanism: NoisyGD, ridge: float | Floats) -> float:
     """What the start leaves, what noise adds, and the bias by clipping, on a stand-in for the data.
 
-    Over the time S = steps * step_size / (1 - momentum) a direction of curvature h forgets all but exp(-h S) of the
-    start; `_left` is the average of that. Noise that would sum up to deviation S s has `_variance` times (S s)**2. A
-    clipped slope does not bend: descent feels `_felt` of the curvature.
+    Exact on a quadratic: `NoisyGD.remaining` of the start, and noise that would sum up to deviation S s over the time
+    S = steps * step_size / (1 - momentum) with `_variance` times (S s)**2. A clipped slope does not bend: descent feels
+    `_felt` of the curvature.
     """
     problem = mechanism.problem
     time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
     noise = change(problem, mechanism.clip, mechanism.relation) * mechanism.noise_multiplier / problem.n
     felt = _felt(problem, min(1.0, mechanism.clip / _slope(problem, mechanism.clip)))
     bent = time * (felt * supposed.curvatures + ridge)
-    left = supposed.squares * _left(bent, mechanism.average) ** 2
+    left = supposed.squares * mechanism.remaining(bent) ** 2
     variance = (time * noise) ** 2 * _variance(mechanism, bent)
     return supposed.excess(left + variance, ridge) + _clip_bias(mechanism, supposed)
 
@@ -369,18 +385,6 @@ def _felt(problem: Minimize, share: float) -> float:
     a logistic loss make slope s as rare as 1 - s.
     """
     return 1 - (1 - share) ** 2 if isinstance(problem.loss, Logistic | Softmax) else share
-
-
-def _left(bent: Floats, averaged: float) -> Floats:
-    """The mean of exp(-bent t) over the last part of the time t from 0 to 1."""
-    if averaged == 0:
-        return np.exp(-bent)
-    return np.asarray(np.exp(-(1 - averaged) * bent) * _mean_decay(averaged * bent))
-
-
-def _mean_decay(x: Floats) -> Floats:
-    """The mean of exp(-x t) over t from 0 to 1."""
-    return np.asarray(np.where(x > 0, -np.expm1(-x) / np.where(x > 0, x, 1.0), 1.0))
 
 
 def _variance(mechanism: NoisyGD, bent: Floats) -> Floats:
