@@ -123,15 +123,15 @@ class NoisyGD(SideBySide):
         """The part of the squared budget that each step spends.
 
         What noise of variance v_k leaves in the average, the sum of K_k**2 v_k with the `influence` K_k of step k, is
-        least for a given sum of 1 / v_k if these are in proportion to K_k (Cauchy and Schwarz). That is for one rate of
-        forgetting; for others, `EVEN` of the budget is shared out evenly.
+        least for a given sum of 1 / v_k if these are in proportion to abs(K_k) (Cauchy and Schwarz). That is for one
+        rate of forgetting; for others, `EVEN` of the budget is shared out evenly.
         """
         if not self.forgets:
             roots = np.exp(0.5 * self._log_weights())
             return np.asarray(roots / roots.sum())
-        # At a faster pace than one step noise would be overshot, not forgotten.
-        slowest = min(self.forgets, self.steps / (1 - self.momentum))
-        influence = np.abs(self.influence(np.array([slowest]))[:, 0])
+        # At a faster pace noise would be overshot, not forgotten.
+        forgotten = min(self.forgets, self.steps / (1 - self.momentum))
+        influence = np.abs(self.influence(np.array([forgotten]))[:, 0])
         return np.asarray((1 - EVEN) * influence / influence.sum() + EVEN / self.steps)
 
     def influence(self, bent: Floats) -> Floats:
@@ -140,7 +140,7 @@ class NoisyGD(SideBySide):
         These are given as curvature times step_size * steps / (1 - momentum), the time of the descent; there is a
         column for each. A move that starts a velocity counts for all that it comes to in the end.
         """
-        pull = bent / self.steps * (1 - self.momentum)
+        pull = self._pull(bent)
         left, point, velocity = np.zeros((self.steps, len(bent))), np.zeros(len(bent)), np.zeros(len(bent))
         for index in range(self.steps - 1, -1, -1):
             # How the output changes with point and velocity after this step, from those after the next.
@@ -151,13 +151,17 @@ class NoisyGD(SideBySide):
 
     def remaining(self, bent: Floats) -> Floats:
         """How much of the start is left in the output, in directions of some curvatures (see `influence`)."""
-        pull = bent / self.steps * (1 - self.momentum)
+        pull = self._pull(bent)
         point, velocity, average = np.ones(len(bent)), np.zeros(len(bent)), np.zeros(len(bent))
         for share in self.shares:
             velocity = self.momentum * velocity - pull * point
             point = point + velocity
             average = average + share * point
         return average
+
+    def _pull(self, bent: Floats) -> Floats:
+        """The part of a point that one step takes away, within the range in which this ends."""
+        return np.asarray(np.minimum(bent / self.steps * (1 - self.momentum), 1.9 * (1 + self.momentum)))
 
     def _log_weights(self) -> Floats:
         """Logarithms of the weights of the steps, the largest being zero."""
