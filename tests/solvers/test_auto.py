@@ -147,7 +147,7 @@ def test_noise_is_judged_beside_what_labels_ask_for(loss, unit):
     ("loss", "noises", "shares"),
     [
         (Logistic(), [0.0027, 0.003, 0.006, 0.009, 0.09], [1.0, 1.0, 0.8, 0.6, 0.6]),
-        (Huber(0.2), [2e-4, 3e-4, 1e-4 * math.sqrt(300), 0.01, 0.1], [1.0, 1.0, 0.65, 0.3, 0.3]),
+        (Huber(0.2), [2e-4, 3e-4, math.sqrt(3e-4 * 0.0165), 0.0165, 0.1], [1.0, 1.0, 0.6, 0.2, 0.2]),
     ],
     ids=["margin", "residual"],
 )

@@ -39,7 +39,7 @@ CLIP, NOISES = 0.6, (0.003, 0.009)
 """The least clipping norm for losses of margins, as a share of the Lipschitz constant, and the levels of
 `relative_noise` between which it comes to that."""
 
-RESIDUAL_CLIP, RESIDUAL_NOISES = 0.3, (0.03, 1.0)
+RESIDUAL_CLIP, RESIDUAL_NOISES = 0.2, (0.03, 1.65)
 """The same for losses of residuals, where the noise counts times the root of the number of records."""
 
 TRUST, FORGETFUL = 0.7, 2.8
