@@ -147,13 +147,17 @@ def test_noise_is_judged_beside_what_labels_ask_for(loss, unit):
     ("loss", "noises", "shares"),
     [
         (Logistic(), [0.0027, 0.003, 0.006, 0.009, 0.09], [1.0, 1.0, 0.8, 0.6, 0.6]),
-        (Huber(0.2), [2e-4, 3e-4, math.sqrt(3e-4 * 0.0165), 0.0165, 0.1], [1.0, 1.0, 0.6, 0.2, 0.2]),
+        (
+            Huber(0.2),
+            [2e-4, 2.5e-4, 5e-4, 7.5e-4, 0.0025, math.sqrt(0.0025 * 0.0165), 0.0165, 0.1],
+            [1.0, 1.0, 0.8, 0.6, 0.6, 0.4, 0.2, 0.2],
+        ),
     ],
     ids=["margin", "residual"],
 )
 def test_gradients_are_clipped_the_more_the_more_noise_there_is(loss, noises, shares):
-    """By the relative noise; for losses of residuals it counts times the root of the number of records, here 100, on a
-    logarithmic scale."""
+    """By the relative noise; for losses of residuals it counts times the root of the dimension, here 2, and where there
+    is much of it, times that of the number of records, here 100, on a logarithmic scale."""
     problem = Minimize(n=10_000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=4)
 
     def share(noise):

@@ -35,12 +35,13 @@ from dpfit.solvers.supposed import Supposed, suppositions
 
 Floats = NDArray[np.float64]
 
-CLIP, NOISES = 0.6, (0.003, 0.009)
-"""The least clipping norm for losses of margins, as a share of the Lipschitz constant, and the levels of
-`relative_noise` between which it comes to that."""
+CLIP, NOISES = 0.6, {"margin": (0.003, 0.009), "residual": (0.0005, 0.0015)}
+"""A clipping norm as a share of the Lipschitz constant, and between which levels of noise it comes to that: of
+`relative_noise`, times the root of the dimension for losses of residuals."""
 
-RESIDUAL_CLIP, RESIDUAL_NOISES = 0.2, (0.03, 1.65)
-"""The same for losses of residuals, where the noise counts times the root of the number of records."""
+LEAST_CLIP, LOUDER = 0.2, (0.25, 1.65)
+"""The least clipping norm for losses of residuals, and the levels of `relative_noise` times the root of the number of
+records between which it comes to that."""
 
 TRUST, FORGETFUL = 0.7, 2.8
 """Noise that a flat direction may collect, as a share of the parameter's size (see `trusted_unit`), and for how long a
@@ -239,17 +240,19 @@ def usual_clip(problem: Minimize, relation: str, noise_multiplier: float) -> flo
 
     Clipping makes noise less and errors count for less, but moves the minimizer: the more noise, the more is clipped. A
     margin loss that is clipped has another minimizer. One of residuals only cares less for outliers: where errors are
-    symmetric its minimizer moves by no more than a sample of so many records does, so noise is compared with that.
+    symmetric its minimizer moves by no more than a sample of so many records does. So it is clipped at less noise, and
+    clipped harder where noise adds more than that.
     """
     steepest = unclipped(problem)
     # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one would change that.
     if isinstance(problem.loss, Pinball | QuantileHuber) or not math.isfinite(steepest):
         return steepest
     noise = relative_noise(problem, relation, noise_multiplier)
-    if of_residuals(problem):
-        level = math.log(noise * math.sqrt(problem.n))
-        return steepest * float(np.interp(level, np.log(RESIDUAL_NOISES), (1.0, RESIDUAL_CLIP)))
-    return steepest * float(np.interp(noise, NOISES, (1.0, CLIP)))
+    if not of_residuals(problem):
+        return steepest * float(np.interp(noise, NOISES["margin"], (1.0, CLIP)))
+    quiet = np.interp(noise * math.sqrt(problem.dimension), NOISES["residual"], (1.0, CLIP))
+    loud = np.interp(math.log(noise * math.sqrt(problem.n)), np.log(LOUDER), (CLIP, LEAST_CLIP))
+    return steepest * float(loud if loud < CLIP else quiet)
 
 
 def relative_noise(problem: Minimize, relation: str, noise_multiplier: float) -> float:
