@@ -199,7 +199,7 @@ def test_momentum_is_taken_only_where_steps_do_not_suffice():
         time = 240 * mechanism.step_size / (1 - mechanism.momentum)
         longest = 1.5 * (1 + mechanism.momentum) / 0.25
         wanted = 0.7 * 4.0 * n / (4.0 * 0.6)
-        wanted *= min(1.0, wanted * (0.84 / (2 * 4.0 * 5)) / 1.7)
+        wanted *= min(1.0, wanted * (0.84 / (2 * 4.0 * 5)) / 2.8)
         assert time == pytest.approx(min(wanted, 240 * longest / (1 - mechanism.momentum)))
         seen.append((mechanism.momentum, mechanism.step_size / longest))
     assert seen[0][0] == 0.0

@@ -43,7 +43,7 @@ LEAST_CLIP, LOUDER = 0.2, (0.25, 1.65)
 """The least clipping norm for losses of residuals, and the levels of `relative_noise` times the root of the number of
 records between which it comes to that."""
 
-TRUST, FORGETFUL = 0.7, 1.7
+TRUST, FORGETFUL = 0.7, 2.8
 """Noise that a flat direction may collect, as a share of the parameter's size (see `trusted_unit`), and for how long a
 direction must be descended to forget its noise, in units of the inverse curvature (see `practical_rule`)."""
 
