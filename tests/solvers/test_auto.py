@@ -95,6 +95,14 @@ def test_what_is_predicted_of_a_descent_is_exact_on_a_quadratic(bent, forgets, m
     assert float(predicted[0]) == pytest.approx(variance, rel=1e-9)
 
 
+def test_a_few_directions_tell_of_many(monkeypatch):
+    """And of a million without a row of numbers for each step in memory."""
+    problem, budget = logistic(n=30_000, d=1500), Budget(epsilon=1, delta=1e-6)
+    few = noisy_gd.plan(problem, budget).risk.expected
+    monkeypatch.setattr(descent, "_DIRECTIONS", 1500)
+    assert few == pytest.approx(noisy_gd.plan(problem, budget).risk.expected, rel=1e-4)
+
+
 def test_noise_is_least_where_it_would_be_remembered():
     """At the rate for which noise is shared out, nearly the least variance that is possible; at no other rate much more
     than with equal shares."""

@@ -284,3 +284,17 @@ def test_a_packed_matrix_comes_back():
     matrix = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
     assert unpacked(packed(matrix), 3) == pytest.approx(matrix)
     assert np.linalg.norm(packed(matrix)) == pytest.approx(np.linalg.norm(matrix))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-2, 1.0, 1e3])
+@pytest.mark.parametrize("power", [0.0, 3.0])
+def test_steps_spend_what_was_planned_whatever_matrix_was_released(scale, power):
+    """How they share it follows from the matrix; the sum must not."""
+    problem = Minimize(n=5000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=4)
+    plan = preconditioned_gd.plan(problem, Budget(mu=0.5))
+    matrix = np.diag(scale * np.arange(1, 5.0) ** -power) - 0.3 * scale * np.eye(4)
+    mechanism = plan.stages[1].mechanism.bind((matrix,))
+    spent = math.fsum(1 / mechanism.descent.multipliers**2)
+    assert spent <= 1 / mechanism.noise_multiplier**2
+    assert spent == pytest.approx(1 / mechanism.noise_multiplier**2, rel=1e-9)
+    assert mechanism.descent.forgets > 0

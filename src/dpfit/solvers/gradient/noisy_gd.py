@@ -54,6 +54,9 @@ EVEN, FORGOTTEN, FORGOTTEN_BEHIND_MAP = 0.4, 0.15, 0.3
 """The part of the budget that all steps share evenly, and how much of the forgetting that rows without a favourite
 direction would bring is counted on where the rest is shared out (`NoisyGD.spent`): less if the rows are not known."""
 
+_DIRECTIONS = 500
+"""In how many directions a descent is followed, at most, to predict its risk."""
+
 
 @dataclass(frozen=True)
 class NoisyGD(SideBySide):
@@ -374,8 +377,16 @@ def risk_on(supposed: Supposed, mechanism: NoisyGD, ridge: float | Floats) -> fl
     noise = change(problem, mechanism.clip, mechanism.relation) * mechanism.noise_multiplier / problem.n
     felt = _felt(problem, min(1.0, mechanism.clip / _slope(problem, mechanism.clip)))
     bent = time * (felt * supposed.curvatures + ridge)
-    left = supposed.squares * mechanism.remaining(bent) ** 2
-    variance = (time * noise) ** 2 * _variance(mechanism, bent)
+    # Beyond so many directions curvatures lie close together, and a few of them tell of the others.
+    few = (
+        bent
+        if len(bent) <= _DIRECTIONS
+        else np.geomspace(max(bent.min(), 1e-300), max(bent.max(), 1e-300), _DIRECTIONS)
+    )
+    remaining, collected = mechanism.remaining(few), _variance(mechanism, few)
+    if few is not bent:
+        remaining, collected = np.interp(bent, few, remaining), np.interp(bent, few, collected)
+    left, variance = supposed.squares * remaining**2, (time * noise) ** 2 * collected
     return supposed.excess(left + variance, ridge) + _clip_bias(mechanism, supposed)
 
 
