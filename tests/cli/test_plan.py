@@ -34,6 +34,13 @@ def test_the_plan_is_the_one_that_fit_runs(dpfit, table, ill, more):
     assert found["predicted_risk"] == ran["predicted_risk"]
 
 
+def test_the_promise_is_told_at_the_delta_that_was_asked_for(dpfit, ill):
+    shown = dpfit("plan", "--rows", 4000, "--schema", ill, "--model", "logistic", "--epsilon", 1, "--delta", "1e-5")
+    assert "epsilon = 1 at delta = 1e-5" in shown.stdout
+    assert "1e-6" not in shown.stdout
+    assert planned(dpfit, ill, "--epsilon", 1, "--delta", "1e-5")["promise"].startswith("epsilon = 1 at delta = 1e-5")
+
+
 def test_the_plan_is_that_of_the_model_on_the_rows_of_the_schema(dpfit, ill, stay):
     # Age, one of three wards, and the constant: rows of length at most the root of three, five columns.
     bound = math.nextafter(math.sqrt(3), 2)

@@ -180,7 +180,7 @@ def _to_json(
         "epsilon": task.epsilon,
         "delta": task.delta,
         "reach": reach,
-        "promise": str(planned.guarantee),
+        "promise": str(replace(planned.guarantee, shown_at=task.delta or 1e-6)),
         "guarantee": planned.guarantee.to_json(),
         "plan": planned.to_json(),
         "predicted_risk": planned.risk.expected if planned.risk is not None else None,
@@ -203,7 +203,7 @@ def _show(
     if reach is not None:
         console.print(f"epsilon = {task.epsilon:g} is predicted to reach {reach:g}\n", highlight=False)
     console.print(escape(f"A {task.title}, from {len(task.schema.columns)} columns of {number} rows:"), highlight=False)
-    console.print(explained(planned))
+    console.print(explained(planned, task.delta))
     if considered := _candidates(planned):
         lines = ((each["name"], f"{each['risk']:.3g}", f"{each['passes']:g}") for each in considered)
         console.print(rows(("solver", "predicted risk", "passes"), lines, "Considered, best first"))

@@ -96,15 +96,16 @@ class Plan(Record, ABC):
         groups = [value if isinstance(value, tuple) else (value,) for value in values]
         return tuple(part for group in groups for part in group if isinstance(part, Plan))
 
-    def explain(self) -> str:
-        """The plan in words: what runs, what is promised, on what basis; then the same for each kind of part."""
-        basis = self.basis
-        lines = [f"does       {in_words(self.event)}", f"promises   {self.guarantee}", f"rests on   {basis.theorem}"]
+    def explain(self, delta: float = 1e-6) -> str:
+        """The plan in words: what runs, what is promised (at a ``delta``, where it takes one), on what basis; then the
+        same for each kind of part."""
+        basis, promise = self.basis, replace(self.guarantee, shown_at=delta)
+        lines = [f"does       {in_words(self.event)}", f"promises   {promise}", f"rests on   {basis.theorem}"]
         lines += [f"{a.status:10} {a.text}" for a in basis.assumptions]
         lines += [f"arithmetic {basis.arithmetic}", f"costs      {self.cost}"]
         if self.risk is not None:
             lines.append(f"expect     {self.risk.meaning} about {self.risk.expected:.4g}")
-        texts = dict.fromkeys(part.explain() for part in self.parts)
+        texts = dict.fromkeys(part.explain(delta) for part in self.parts)
         for number, text in enumerate(texts, 1):
             lines += [f"part       {number} of {len(texts)}", text]
         return "\n".join(lines)

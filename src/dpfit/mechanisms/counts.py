@@ -55,13 +55,13 @@ class BestStep(Step):
     minimize: str | float
     considered: tuple[Considered, ...]
 
-    def explain(self) -> str:
+    def explain(self, delta: float = 1e-6) -> str:
         best, *others = self.considered
         measure = {"max": "expected largest error", "average": "average error"}.get(
             str(self.minimize), f"{self.minimize} quantile of the largest error"
         )
         than = "".join(f", {other.label} {other.error:.4g}" for other in others)
-        return f"{super().explain()}\nchosen     {best.label} for its {measure}: {best.error:.4g}{than}"
+        return f"{super().explain(delta)}\nchosen     {best.label} for its {measure}: {best.error:.4g}{than}"
 
 
 @dataclass(frozen=True)

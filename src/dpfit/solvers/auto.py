@@ -72,9 +72,9 @@ class Chosen(Plan):
     def session(self, data: Any, run: Run) -> Session:
         return self.plan.session(data, run)
 
-    def explain(self) -> str:
+    def explain(self, delta: float = 1e-6) -> str:
         rows = [f"considered {c.name}: predicted risk {c.risk:.3g}, {c.cost}" for c in self.considered]
-        return "\n".join([self.plan.explain(), f"chosen     {self.considered[0].name}", *rows])
+        return "\n".join([self.plan.explain(delta), f"chosen     {self.considered[0].name}", *rows])
 
 
 class Prospect(NamedTuple):
