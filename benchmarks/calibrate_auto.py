@@ -27,7 +27,8 @@ from auto import SOLVERS, grid, measured
 from dpfit.privacy import Budget
 from dpfit.solvers import calibration
 from dpfit.solvers.auto import FACTORS, auto
-from dpfit.solvers.gradient.noisy_gd import CLIP, natural_unit, noisy_gd, of_residuals, unclipped
+from dpfit.solvers.gradient import noisy_gd as descent
+from dpfit.solvers.gradient.noisy_gd import CLIP, natural_unit, noisy_gd, unclipped
 from dpfit.solvers.supposed import supposed_margins
 from synthetic import Case
 
@@ -36,7 +37,8 @@ RNG_SEED = 78
 RUNS = 6
 STEPS = [2.0 ** (k / 4) for k in range(-6, 7)]
 """Factors that are tried."""
-CLIPPED = {"margin": ("logistic", "smoothed_hinge"), "residual": ("huber",)}
+CLIPPED = ("logistic", "smoothed_hinge")
+"""Losses of classes; what clipping costs a loss of residuals has a closed form."""
 
 TEMPLATE = '''"""What was measured on synthetic problems; written by benchmarks/calibrate_auto.py."""
 
@@ -44,8 +46,8 @@ FACTORS = {factors}
 """Predicted risks are multiplied by these before they are compared."""
 
 CLIP_BIAS = {bias}
-"""Excess risk by clipping gradients to 0.6 of their bound: over slope bound and deviation of margins, or over slope
-bound, natural unit and dimension / records."""
+"""Excess risk by clipping gradients of losses of classes to 0.6 of their bound, over slope bound and deviation of
+margins."""
 '''
 
 
@@ -91,8 +93,6 @@ def clip_bias(losses: tuple[str, ...]) -> float:
         excess = float(case.excess(plan, 1).mean())
         hard, easy = supposed_margins(problem, unclipped(problem), natural_unit(problem))
         worth = (hard if size == "small" else easy).deviation / problem.bounds.row_norm
-        if of_residuals(problem):
-            worth = natural_unit(problem) * d / problem.n
         ratios.append(excess / (unclipped(problem) * worth))
     return float(np.median(ratios))
 
@@ -145,8 +145,7 @@ def calibrated(problems: int) -> dict[str, Any]:
 
     The bias enters the predictions, so it is put in place before the factors are sought.
     """
-    bias = {kind: float(f"{clip_bias(losses):.2g}") for kind, losses in CLIPPED.items()}
-    calibration.CLIP_BIAS.update(bias)
+    bias = descent.CLIP_BIAS = float(f"{clip_bias(CLIPPED):.2g}")
     predicted, reached = logarithms(random_cases(problems))
     factors = best_factors(predicted, reached)
     regret = np.exp(regrets(tuple(factors.values()), predicted, reached))
@@ -164,7 +163,7 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=150)
     arguments = parser.parse_args()
     result = calibrated(arguments.problems)
-    table = TEMPLATE.format(factors=json.dumps(result["factors"]), bias=json.dumps(result["clip_bias"]))
+    table = TEMPLATE.format(factors=json.dumps(result["factors"]), bias=result["clip_bias"])
     if arguments.write:
         TABLE.write_text(table)
     if arguments.json:

@@ -3,6 +3,6 @@
 FACTORS = {"noisy_gd": 1.0, "objective_perturbation": 1.0, "output_perturbation": 1.0, "preconditioned_gd": 1.0}
 """Predicted risks are multiplied by these before they are compared."""
 
-CLIP_BIAS = {"margin": 0.0019, "residual": 0.008}
-"""Excess risk by clipping gradients to 0.6 of their bound: over slope bound and deviation of margins, or over slope
-bound, natural unit and dimension / records."""
+CLIP_BIAS = 0.0019
+"""Excess risk by clipping gradients of losses of classes to 0.6 of their bound, over slope bound and deviation of
+margins."""

@@ -31,7 +31,7 @@ from dpfit.privacy.event import Event, Gaussian
 from dpfit.solvers.calibration import CLIP_BIAS
 from dpfit.solvers.gradient.many_points import clipped_sums
 from dpfit.solvers.gradient.side_by_side import SideBySide
-from dpfit.solvers.supposed import Supposed, suppositions
+from dpfit.solvers.supposed import Supposed, off_by_clipping, suppositions, typical, within
 
 Floats = NDArray[np.float64]
 
@@ -39,11 +39,11 @@ CLIP, NOISES = 0.6, {"margin": (0.003, 0.009), "residual": (0.0005, 0.0015)}
 """A clipping norm as a share of the Lipschitz constant, and between which levels of noise it comes to that: of
 `relative_noise`, times the root of the dimension for losses of residuals."""
 
-LEAST_CLIP, LOUDER = 0.2, (0.25, 1.65)
+LEAST_CLIP, LOUDER, QUIETER = 0.2, (0.25, 1.65), (0.045, 0.15)
 """The least clipping norm for losses of residuals, and the levels of `relative_noise` times the root of the number of
-records between which it comes to that."""
+records between which it comes to that; behind a map, also those between which it comes to `CLIP`."""
 
-TRUST, FORGETFUL = 0.7, 2.8
+TRUST, FORGETFUL = 0.7, 1.0
 """Noise that a flat direction may collect, as a share of the parameter's size (see `trusted_unit`), and for how long a
 direction must be descended to forget its noise, in units of the inverse curvature (see `practical_rule`)."""
 
@@ -65,7 +65,8 @@ class NoisyGD(SideBySide):
     ``growth`` g > 0 weighs step k by (1 - g)**-(k + 1), in the average and (by its root) in the noise: the optimal
     schedule for an objective of strong convexity g / step_size ([LD] Theorem F.2, corrected). ``forgets`` x > 0 gives
     less noise to the steps whose noise a direction would still know of in the average that forgets all but exp(-x) of
-    it over the whole descent.
+    it over the whole descent. ``shrink`` is a squared length: the output, as seen from the start, is made shorter by
+    its share of its own squared length (`shrunk`).
     """
 
     kind = "noisy_gd"
@@ -80,6 +81,7 @@ class NoisyGD(SideBySide):
     growth: float = 0.0
     predicted: Risk | None = None
     forgets: float = 0.0
+    shrink: float = 0.0
 
     def __post_init__(self) -> None:
         one_of("relation", self.relation, ("replace", "add_remove"))
@@ -90,6 +92,7 @@ class NoisyGD(SideBySide):
         for name in ("momentum", "growth"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}")
+        non_negative("shrink", self.shrink)
         if non_negative("forgets", self.forgets) and self.growth:
             raise ValueError("growth and forgets both say how noise is shared out: give one of them")
         if self.step_size * self.problem.ridge > 1:
@@ -222,7 +225,23 @@ class NoisyGD(SideBySide):
         )
 
     def finish(self, state: tuple[Floats, Floats, Floats]) -> Floats:
-        return state[2]
+        origin = start(self.problem)
+        return origin + shrunk(state[2] - origin, self.shrink)
+
+
+def shrunk(points: Floats, shrink: float) -> Floats:
+    """Points (along the last axis), shorter by the share that ``shrink`` has of their squared lengths, at most by all.
+
+    If it is (d - 2) / d of the mean square of noise that is alike in all d directions, the mean square error of a point
+    falls, wherever that is without noise (James and Stein, 1961; Baranchik, 1970, for the part that is positive).
+
+    >>> shrunk(np.array([[3.0, 4.0], [0.3, 0.4]]), 5.0).round(2).tolist()
+    [[2.4, 3.2], [0.0, 0.0]]
+    """
+    if not shrink:
+        return points
+    lengths = np.sum(points**2, axis=-1, keepdims=True)
+    return np.asarray(points * np.maximum(0.0, 1 - shrink / np.maximum(lengths, shrink)))
 
 
 def start(problem: Minimize) -> Floats:
@@ -238,13 +257,14 @@ def unclipped(problem: Minimize) -> float:
         return math.inf
 
 
-def usual_clip(problem: Minimize, relation: str, noise_multiplier: float) -> float:
+def usual_clip(problem: Minimize, relation: str, noise_multiplier: float, *, behind_map: bool = False) -> float:
     """The clipping norm where none is asked for.
 
     Clipping makes noise less and errors count for less, but moves the minimizer: the more noise, the more is clipped. A
     margin loss that is clipped has another minimizer. One of residuals only cares less for outliers: where errors are
     symmetric its minimizer moves by no more than a sample of so many records does. So it is clipped at less noise, and
-    clipped harder where noise adds more than that.
+    clipped harder where noise adds more than that. Behind a map that makes rows round noise is no larger in one
+    direction than in others, and where it adds less than a sample is off nothing is clipped.
     """
     steepest = unclipped(problem)
     # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one would change that.
@@ -253,8 +273,12 @@ def usual_clip(problem: Minimize, relation: str, noise_multiplier: float) -> flo
     noise = relative_noise(problem, relation, noise_multiplier)
     if not of_residuals(problem):
         return steepest * float(np.interp(noise, NOISES["margin"], (1.0, CLIP)))
-    quiet = np.interp(noise * math.sqrt(problem.dimension), NOISES["residual"], (1.0, CLIP))
-    loud = np.interp(math.log(noise * math.sqrt(problem.n)), np.log(LOUDER), (CLIP, LEAST_CLIP))
+    level = math.log(noise * math.sqrt(problem.n))
+    if behind_map:
+        quiet = np.interp(level, np.log(QUIETER), (1.0, CLIP))
+    else:
+        quiet = np.interp(noise * math.sqrt(problem.dimension), NOISES["residual"], (1.0, CLIP))
+    loud = np.interp(level, np.log(LOUDER), (CLIP, LEAST_CLIP))
     return steepest * float(loud if loud < CLIP else quiet)
 
 
@@ -325,7 +349,8 @@ def practical_rule(
     passes at most. Where the second ``moment`` of rows in any direction is known, the stable range is wider than for
     rows that may all point one way, and needs no momentum, which rings between the flat parts of a loss.
     """
-    limit = clip if clip is not None else usual_clip(problem, relation, noise_multiplier)
+    mapped = math.isfinite(moment)
+    limit = clip if clip is not None else usual_clip(problem, relation, noise_multiplier, behind_map=mapped)
     if not math.isfinite(limit):
         raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
     unit = trusted_unit(problem)
@@ -337,7 +362,7 @@ def practical_rule(
         bend = smoothness.value * min(1.0, moment / problem.bounds.row_norm**2) + problem.ridge
         # Steps of 1.5 (1 + momentum) / bend come to the time if (1 + momentum) / (1 - momentum) is at least this.
         needed = time * bend / (1.5 * max_passes)
-        momentum = min(momentum, max(0.0, (needed - 1) / (needed + 1))) if math.isinf(moment) else 0.0
+        momentum = min(momentum, max(0.0, (needed - 1) / (needed + 1))) if not mapped else 0.0
         longest = 1.5 * (1 + momentum) / bend
     else:
         longest = (1 - momentum) * unit / limit
@@ -345,9 +370,24 @@ def practical_rule(
         longest = min(longest, 1 / problem.ridge)
     size = min(longest, time * (1 - momentum) / max_passes)
     average = AVERAGED if smoothness is not None else AVERAGED_AT_CORNERS
-    forgotten = FORGOTTEN if math.isinf(moment) else FORGOTTEN_BEHIND_MAP
+    forgotten = FORGOTTEN_BEHIND_MAP if mapped else FORGOTTEN
     forgets = forgotten * max_passes * size / (1 - momentum) * _even_curvature(problem, limit)
-    return NoisyGD(problem, relation, noise_multiplier, max_passes, size, limit, momentum, average, forgets=forgets)
+    rule = NoisyGD(problem, relation, noise_multiplier, max_passes, size, limit, momentum, average, forgets=forgets)
+    return replace(rule, shrink=_removable(rule))
+
+
+def _removable(rule: NoisyGD) -> float:
+    """The squared length by which `shrunk` is to shorten the output of a descent whose rows favour no direction.
+
+    None in a domain, where noise is cut off, and none for losses of points: these have no size that says little.
+    """
+    problem = rule.problem
+    if problem.domain is not None or isinstance(problem.loss, VectorLoss):
+        return 0.0
+    time = rule.steps * rule.step_size / (1 - rule.momentum)
+    bent = time * (_even_curvature(problem, rule.clip) + problem.ridge)
+    variance = (time * _noise(rule)) ** 2 * float(_variance(rule, np.array([bent]))[0])
+    return max(0, problem.dimension - 2) * variance
 
 
 def _even_curvature(problem: Minimize, clip: float) -> float:
@@ -358,24 +398,23 @@ def _even_curvature(problem: Minimize, clip: float) -> float:
 
 
 def predicted_risk(mechanism: NoisyGD) -> Risk:
-    """The mean of `risk_on` over `suppositions`."""
+    """What is `typical` of `risk_on` over `suppositions`."""
     problem = mechanism.problem
     supposed = suppositions(problem, _slope(problem, mechanism.clip), natural_unit(problem))
-    risks = [risk_on(each, mechanism, problem.ridge) for each in supposed]
-    return Risk(float(np.mean(risks)), "excess empirical risk")
+    return Risk(typical(supposed, lambda each: risk_on(each, mechanism, problem.ridge)), "excess empirical risk")
 
 
 def risk_on(supposed: Supposed, mechanism: NoisyGD, ridge: float | Floats) -> float:
     """What the start leaves, what noise adds, and the bias by clipping, on a stand-in for the data.
 
-    Exact on a quadratic: `NoisyGD.remaining` of the start, and noise that would sum up to deviation S s over the time
-    S = steps * step_size / (1 - momentum) with `_variance` times (S s)**2. A clipped slope does not bend: descent feels
-    `_felt` of the curvature.
+    Exact on a quadratic before the output is `shrunk`: `NoisyGD.remaining` of the start, and noise that would sum up to
+    deviation S s over the time S = steps * step_size / (1 - momentum) with `_variance` times (S s)**2. A clipped slope
+    does not bend: descent feels `_felt` of the curvature.
     """
     problem = mechanism.problem
     time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
-    noise = change(problem, mechanism.clip, mechanism.relation) * mechanism.noise_multiplier / problem.n
-    felt = _felt(problem, min(1.0, mechanism.clip / _slope(problem, mechanism.clip)))
+    share = min(1.0, mechanism.clip / (_slope(problem, mechanism.clip) * supposed.length))
+    felt = within(share, supposed.errors) / within(1.0, supposed.errors) if supposed.errors else _felt(problem, share)
     bent = time * (felt * supposed.curvatures + ridge)
     # Beyond so many directions curvatures lie close together, and a few of them tell of the others.
     few = (
@@ -386,8 +425,18 @@ def risk_on(supposed: Supposed, mechanism: NoisyGD, ridge: float | Floats) -> fl
     remaining, collected = mechanism.remaining(few), _variance(mechanism, few)
     if few is not bent:
         remaining, collected = np.interp(bent, few, remaining), np.interp(bent, few, collected)
-    left, variance = supposed.squares * remaining**2, (time * noise) ** 2 * collected
-    return supposed.excess(left + variance, ridge) + _clip_bias(mechanism, supposed)
+    variance = (time * _noise(mechanism)) ** 2 * collected
+    length = float(np.sum(supposed.squares * (1 - remaining) ** 2 + variance))
+    kept = 1 - min(1.0, mechanism.shrink / length) if length else 1.0
+    left = supposed.squares * (1 - kept * (1 - remaining)) ** 2
+    return supposed.excess(left + kept**2 * variance, ridge) + _clip_bias(mechanism, supposed)
+
+
+def _noise(mechanism: NoisyGD) -> float:
+    """The deviation of the noise on a mean of gradients, in each direction, if it were one release."""
+    return (
+        change(mechanism.problem, mechanism.clip, mechanism.relation) * mechanism.noise_multiplier / mechanism.problem.n
+    )
 
 
 def _slope(problem: Minimize, clip: float) -> float:
@@ -414,16 +463,17 @@ def _variance(mechanism: NoisyGD, bent: Floats) -> Floats:
 def _clip_bias(mechanism: NoisyGD, supposed: Supposed) -> float:
     """Excess by clipping; none where rows are so short that nothing is clipped.
 
-    See `usual_clip`: a margin loss is off by a share of what its margins are worth, one of residuals by what a sample
-    of so many records is off in so many dimensions.
+    See `usual_clip`: a margin loss is off by a share of what its margins are worth (as measured, `CLIP_BIAS`), one of
+    residuals by what a sample of so many records is off in so many dimensions (`off_by_clipping`).
     """
     problem, slope = mechanism.problem, unclipped(mechanism.problem)
     if not math.isfinite(slope) or mechanism.clip >= slope * supposed.length:
         return 0.0
-    share = (1 - mechanism.clip / (slope * supposed.length)) / (1 - CLIP)
-    if of_residuals(problem):
-        return CLIP_BIAS["residual"] * share * slope * natural_unit(problem) * problem.dimension / problem.n
-    return CLIP_BIAS["margin"] * share * slope * supposed.deviation / problem.bounds.row_norm
+    share = mechanism.clip / (slope * supposed.length)
+    if supposed.errors:
+        off = off_by_clipping(share, supposed.errors) * slope * natural_unit(problem)
+        return off * problem.dimension / problem.n
+    return CLIP_BIAS * (1 - share) / (1 - CLIP) * slope * supposed.deviation / problem.bounds.row_norm
 
 
 def of_residuals(problem: Minimize) -> bool:

@@ -45,7 +45,7 @@ from dpfit.solvers.gradient.noisy_gd import (
 from dpfit.solvers.perturbation.minimizer import largest_count
 from dpfit.solvers.perturbation.output_perturbation import require_data
 from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics, packed, unpacked
-from dpfit.solvers.supposed import suppositions
+from dpfit.solvers.supposed import Supposed, suppositions, typical
 
 Floats = npt.NDArray[np.float64]
 
@@ -54,7 +54,7 @@ SPAN, EASED = 1.5, 0.0001
 for its length alone, and what eases that: `EASED` over the relative noise is added, so the bias goes with the noise.
 """
 
-SHARE = 0.1
+SHARE = 0.07
 """The part of the squared GDP budget that goes to the matrix."""
 
 FLATTEST = 1e-5
@@ -156,7 +156,7 @@ class MappedGD(NoisyGD):
         return self.problem.ridge * (point @ self.through @ self.through)
 
     def finish(self, state: tuple[Floats, Floats, Floats]) -> Floats:
-        return state[2] @ self.through
+        return super().finish(state) @ self.through
 
 
 @dataclass(frozen=True)
@@ -193,14 +193,13 @@ class PreconditionedGD(Mechanism):
 
     @property
     def risk(self) -> Risk:
-        """The mean of the predictions for `noisy_gd` over stand-ins for the data, seen in the geometry of each.
+        """What is `typical` of the predictions for `noisy_gd` on stand-ins for the data, each seen in its geometry.
 
         Moments get the noise that the matrix has, so where it is mostly noise it is predicted to do harm.
         """
         problem = self.problem
-        slope = unclipped(problem)
-        risks = []
-        for supposed in suppositions(problem, slope, natural_unit(problem)):
+
+        def risk(supposed: Supposed) -> float:
             shares = supposed.curvatures / supposed.curvatures.sum()
             moments = (supposed.length * problem.bounds.row_norm) ** 2 * shares
             geometry = self.rounded(moments + self.floor * _spread(len(moments)))
@@ -210,8 +209,10 @@ class PreconditionedGD(Mechanism):
                 squares=supposed.squares / squares,
                 length=math.sqrt(float(squares @ moments)) / geometry.usual,
             )
-            risks.append(risk_on(seen, self.rule(geometry), problem.ridge * squares))
-        return Risk(float(np.mean(risks)), "excess empirical risk")
+            return risk_on(seen, self.rule(geometry), problem.ridge * squares)
+
+        supposed = suppositions(problem, unclipped(problem), natural_unit(problem))
+        return Risk(typical(supposed, risk), "excess empirical risk")
 
     @cached_property
     def descent(self) -> MappedGD:

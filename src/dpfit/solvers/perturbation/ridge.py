@@ -12,7 +12,7 @@ import numpy as np
 
 from dpfit.core import Minimize, Risk
 from dpfit.solvers.perturbation.minimizer import smoothest, steepest
-from dpfit.solvers.supposed import suppositions
+from dpfit.solvers.supposed import Supposed, suppositions, typical
 
 _DECADES = 26
 _POINTS = 209
@@ -44,19 +44,21 @@ def bias(problem: Minimize, ridge: float) -> float:
 
 
 def predicted_risk(problem: Minimize, ridge: float, *, output: float, linear: float) -> Risk:
-    """The mean over `suppositions` of bias and noise at a ridge.
+    """What is `typical` over `suppositions` of bias and noise at a ridge.
 
     ``output`` is the variance of the noise on each coordinate of the minimizer, ``linear`` that of each coordinate of a
     linear term in the mean objective. The ridge beyond that of the problem pulls a coordinate of curvature h towards
     zero by its share of h + ridge, which also divides a linear term.
     """
     slope = steepest(problem)
-    risks = []
-    for supposed in suppositions(problem, slope, slope / _curved(problem)):
+
+    def risk(supposed: Supposed) -> float:
         whole = supposed.curvatures + ridge
         pulled = (ridge - problem.ridge) ** 2 * supposed.squares
-        risks.append(supposed.excess(output + (linear + pulled) / whole**2, problem.ridge))
-    return Risk(float(np.mean(risks)), "excess empirical risk")
+        return supposed.excess(output + (linear + pulled) / whole**2, problem.ridge)
+
+    supposed = suppositions(problem, slope, slope / _curved(problem))
+    return Risk(typical(supposed, risk), "excess empirical risk")
 
 
 def mean_square(noise: str, scale: float, dimension: int) -> float:
