@@ -5,7 +5,8 @@ Reference: [LD] Lemma C.1, [ASAP] Theorem 4 with its variance corrected, [Gan22]
 trajectory.md, Theorem 1 (why unequal noise, momentum and averages cost nothing more).
 
 Step k adds to the exact sum of clipped gradients normal noise of ``multiplier_k`` times its sensitivity, where the sum
-of 1 / multiplier_k**2 is 1 / noise_multiplier**2, and moves by ``step_size`` times the noisy mean.
+of 1 / multiplier_k**2 is 1 / noise_multiplier**2, and moves by ``step_size`` times the noisy mean. An average of the
+iterates, shrunk by the noise that it is known to have, is the output.
 """
 
 from __future__ import annotations
@@ -225,6 +226,8 @@ class NoisyGD(SideBySide):
         )
 
     def finish(self, state: tuple[Floats, Floats, Floats]) -> Floats:
+        if not self.shrink:
+            return state[2]
         origin = start(self.problem)
         return origin + shrunk(state[2] - origin, self.shrink)
 
@@ -238,8 +241,6 @@ def shrunk(points: Floats, shrink: float) -> Floats:
     >>> shrunk(np.array([[3.0, 4.0], [0.3, 0.4]]), 5.0).round(2).tolist()
     [[2.4, 3.2], [0.0, 0.0]]
     """
-    if not shrink:
-        return points
     lengths = np.sum(points**2, axis=-1, keepdims=True)
     return np.asarray(points * np.maximum(0.0, 1 - shrink / np.maximum(lengths, shrink)))
 
