@@ -133,6 +133,19 @@ def test_group_of_pure_covers_counts():
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
+def test_group_of_approximate_promises(size):
+    """Counts that are told outright with probability 0.01: covered, and by no more than what such a promise implies."""
+    lost, total = 0.01, 0.01 * sum(math.exp(k * LAW_EPSILON) for k in range(size))
+    event = ev.Group(ev.Approximate(LAW_EPSILON, lost), size)
+    for at in LEVELS:
+        told = max(discrete.worse((LAW(c), LAW(c + size)), at) for c in range(7 - size))
+        assert lost + (1 - lost) * told <= delta(event, at) + 1e-15
+        assert delta(event, at) == pytest.approx(delta(ev.Approximate(size * LAW_EPSILON, total), at), rel=1e-11)
+    # Far too many changes promise nothing, and raise nothing.
+    assert delta(ev.Group(ev.Approximate(1.0, 1e-9), 2000), 1.0) == 1.0
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
 def test_group_of_randomized_responses(size):
     """Each member answers once: the truth is a product, and composition inside the group must not be skipped."""
     pair = discrete.product([discrete.randomized_response(0.4)] * size)

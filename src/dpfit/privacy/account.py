@@ -15,6 +15,7 @@ from dpfit.privacy import laws, objective_perturbation, renyi, subsampling
 from dpfit.privacy.check import one_of
 from dpfit.privacy.curve import Composition, Curve, Group, Known, Symmetrized, Worst, half_square
 from dpfit.privacy.event import Event
+from dpfit.privacy.rounding import up
 
 RELATIONS = ("replace", "add_remove")
 
@@ -187,6 +188,10 @@ _NOISE = (
 )
 
 
+_EXPONENT = 700.0
+"""Beyond this exponentials overflow; up to it the error of the exponent moves them by less than 1e-13 of their size."""
+
+
 def _group(event: Event, size: int, relation: str) -> Curve:
     """A group of changes: noise sees the sum of their shifts, the rest goes through the chain of single changes."""
     match event:
@@ -198,6 +203,10 @@ def _group(event: Event, size: int, relation: str) -> Curve:
             return _group(inner, size, relation)
         case events.Group(event=inner, size=inside):
             return _group(inner, size * inside, relation)
+        case events.Approximate(epsilon=epsilon, delta=delta) if size * epsilon < _EXPONENT:
+            # Each change multiplies by exp(epsilon) what the ones before it have lost: a geometric sum.
+            times = math.expm1(size * epsilon) / math.expm1(epsilon) if epsilon else size
+            return curves.Approximate(up(Fraction(epsilon) * size), min(1.0, delta * times * (1 + 1e-12)))
     if isinstance(event, _NOISE):
         return curve(event.scaled(1 / size * (1 - 1e-15)), relation)
     return Group(curve(event, relation), size)
