@@ -122,6 +122,25 @@ def test_noise_that_is_lost_in_a_sum_is_refused_not_ignored():
         last_iterate_mu([1.0, 1.0], [0.0, 1.0], [1.0, 1e-9])
 
 
+@pytest.mark.parametrize("unit", [1e-170, 3e-162, 1e-160, 1e-100, 1e100, 1e160])
+@pytest.mark.parametrize("diameter", [None, 0.3])
+def test_the_price_does_not_depend_on_the_unit(unit, diameter):
+    """Squares of numbers below 1e-162 are zero in double precision, and their price was."""
+    c, s, sigma = np.array([1.0, 0.8, 0.9]), np.array([0.2, 0.5, 0.4]), np.array([1.0, 0.7, 1.2])
+    scaled = None if diameter is None else diameter * unit
+    expected = last_iterate_mu(c, s, sigma, diameter=diameter)
+    assert last_iterate_mu(c, s * unit, sigma * unit, diameter=scaled) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("ridge", [1.0, 1e60, 1e62, 1e70])
+def test_plans_in_tiny_units_meet_their_budget(ridge):
+    problem = Minimize(n=1, loss=Logistic(), bounds=Bounds(1e-100), features=2, ridge=ridge)
+    plan = last_iterate_gd.plan(problem, Budget(mu=0.5), max_passes=5)
+    # Steps of 1 / (smoothness + ridge) forget everything but the last shift.
+    assert plan.guarantee.meets(Budget(mu=0.5))
+    assert plan.mechanism.shift / plan.mechanism.noise == pytest.approx(0.5, rel=1e-6)
+
+
 def ridge_problem(loss, n, relation_bounds=None, **more):
     return Minimize(n=n, loss=loss, bounds=relation_bounds or Bounds(1.0), features=1, ridge=0.3, **more)
 
