@@ -221,6 +221,8 @@ def test_what_the_theorem_does_not_cover_is_refused():
     saddle = CustomLoss(value_function=abs, gradient_function=abs, lipschitz_bound=1.0, smoothness_bound=1.0)
     with pytest.raises(ValueError, match="convex"):
         last_iterate_gd.plan(ridge_problem(saddle, 9), budget)
+    with pytest.raises(ValueError, match="clip must be"):
+        last_iterate_gd.plan(ridge_problem(Logistic(), 9), budget, clip=9e-101)
     with pytest.raises(ValueError, match="2 / "):
         LastIterateGD(ridge_problem(Logistic(), 9), "replace", 1.0, 5, 9.0, clip=1.0)
 

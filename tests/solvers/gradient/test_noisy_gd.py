@@ -189,6 +189,8 @@ def test_any_data_and_budget_give_numbers(rows, budget):
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="1 / ridge"):
         NoisyGD(logistic(ridge=2.0), "replace", 1.0, 5, 0.6, 1.0)
+    with pytest.raises(ValueError, match="clip must be"):
+        NoisyGD(logistic(), "replace", 1.0, 5, 0.6, 9e-101)  # the passes over the data could not clip so hard
     with pytest.raises(ValueError, match="momentum"):
         NoisyGD(logistic(), "replace", 1.0, 5, 0.6, 1.0, momentum=1.0)
     with pytest.raises(ValueError, match="infinite noise"):

@@ -22,7 +22,7 @@ from dpfit.core import Cost, Minimize, Plan, Risk, Run, Step
 from dpfit.losses.custom import vouched
 from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget
-from dpfit.privacy.check import count, one_of, positive
+from dpfit.privacy.check import count, moderate, one_of, positive
 from dpfit.privacy.event import Event, GaussianPrivate
 from dpfit.privacy.last_iterate import last_iterate_mu
 from dpfit.solvers.gradient.noisy_gd import (
@@ -53,7 +53,8 @@ class LastIterateGD(SideBySide):
     def __post_init__(self) -> None:
         one_of("relation", self.relation, ("replace", "add_remove"))
         count("steps", self.steps)
-        for name in ("noise", "step_size", "clip"):
+        moderate("clip", self.clip)
+        for name in ("noise", "step_size"):
             positive(name, getattr(self, name))
         if not self.problem.loss.convex:
             raise ValueError("the steps of last_iterate_gd contract for convex losses only: use noisy_gd")
