@@ -141,6 +141,16 @@ def test_plans_in_tiny_units_meet_their_budget(ridge):
     assert plan.mechanism.shift / plan.mechanism.noise == pytest.approx(0.5, rel=1e-6)
 
 
+@pytest.mark.parametrize("delta", [1e-9, 1e-6])
+def test_tiny_budgets_are_met_to_the_last_digit(delta):
+    budget = Budget(epsilon=1e-6, delta=delta)
+    for n in range(1, 40):
+        problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=2, ridge=0.1)
+        plan = last_iterate_gd.plan(problem, budget, max_passes=5)
+        assert plan.guarantee.meets(budget)
+        assert plan.guarantee.mu == pytest.approx(gaussian.mu(1e-6, delta), rel=1e-6)
+
+
 def ridge_problem(loss, n, relation_bounds=None, **more):
     return Minimize(n=n, loss=loss, bounds=relation_bounds or Bounds(1.0), features=1, ridge=0.3, **more)
 

@@ -189,7 +189,11 @@ class LastIterateGDAlgorithm:
             if reached <= mu and reached >= mu * (1 - 1e-9):
                 break
             mechanism = replace(mechanism, noise=mechanism.noise * reached / mu * (1 + 2.0**-45))
-        return Step(mechanism, last_iterate_basis(mechanism, budget))
+        # At very small budgets delta is computed to eight digits only: a little more noise where these decide.
+        more = 1e-9
+        while not (step := Step(mechanism, last_iterate_basis(mechanism, budget))).guarantee.meets(budget):
+            mechanism, more = replace(mechanism, noise=mechanism.noise * (1 + more)), 2 * more
+        return step
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """The records of `noisy_gd`, with a ridge."""
