@@ -96,6 +96,20 @@ def test_a_domain_helps_long_runs_only():
     assert last_iterate_mu(k, 0.1 * k, k, diameter=1e9) == pytest.approx(math.sqrt(2), rel=1e-8)
 
 
+@pytest.mark.parametrize("c", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("diameter", [0.05, 0.3, 1.0])
+def test_steps_that_contract_within_a_domain_have_the_price_of_the_closed_form(c, diameter):
+    """The best of all steps and of the last r of them, which start at two points a diameter apart."""
+    steps, s, sigma = 12, 0.4, 0.7
+    last = np.arange(1, steps)
+    apart = c**last * diameter + s * (1 - c**last) / (1 - c)
+    restarted = apart**2 * (1 - c**2) / ((1 - c ** (2 * last)) * sigma**2)
+    whole = (s / sigma) ** 2 * (1 - c**steps) * (1 + c) / ((1 + c**steps) * (1 - c))
+    k = np.ones(steps)
+    mu = last_iterate_mu(c * k, s * k, sigma * k, diameter=diameter)
+    assert mu == pytest.approx(math.sqrt(min(whole, restarted.min())), rel=1e-8)
+
+
 def test_it_never_costs_more_than_the_trajectory():
     generator = np.random.default_rng(0)
     for _ in range(200):
