@@ -383,8 +383,10 @@ class Pinball(GLM):
 
     def steepest(self, bounds: Bounds, margin: float) -> float:
         lower, upper = bounds.labels
-        above = self.level if upper > -margin else 0.0
-        return max(above, 1 - self.level if lower < margin else 0.0)
+        # A label at the margin counts for both sides: margins just beyond it, on rows nearly orthogonal to the
+        # parameter say, have the slope of the other side.
+        above = self.level if upper >= -margin else 0.0
+        return max(above, 1 - self.level if lower <= margin else 0.0)
 
     def opposite_rows_are_steep(self, bounds: Bounds, reach: float) -> bool:
         """Whether the steeper side of the label is open to margins near zero."""

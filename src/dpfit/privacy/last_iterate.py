@@ -51,9 +51,13 @@ def last_iterate_mu(
     c, s, sigma = _columns(contraction, shift, noise)
     if len(c) > 2**20:
         raise ValueError("the accountant is proven for at most 2**20 steps")
+    # In units of the last noise, by a power of two: squares of very small noise would be lost, and the price with them.
+    _, exponent = math.frexp(float(sigma[-1]))
+    with np.errstate(over="ignore", under="ignore"):
+        s, sigma = np.ldexp(s, -exponent), np.ldexp(sigma, -exponent)
     energy = _hull_energy(*_points(c, s, sigma), 0.0)
     if diameter is not None:
-        span = positive("diameter", diameter)
+        span = float(np.ldexp(positive("diameter", diameter), -exponent))
         # Any set of restarts is sound; a geometric one costs O(K log K) and loses little.
         for last in _geometric(len(c) - 1):
             times, sums = _points(c[-last:], s[-last:], sigma[-last:])
@@ -74,13 +78,14 @@ def _points(
     c: NDArray[np.float64], s: NDArray[np.float64], sigma: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The times and sums; a weight that underflows drops a step, which changes nothing that a double can show."""
-    weights = np.append(np.cumprod(c[:0:-1])[::-1], 1.0)
-    increments = (weights * sigma) ** 2
-    times = np.cumsum(increments)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        weights = np.append(np.cumprod(c[:0:-1])[::-1], 1.0)
+        increments = (weights * sigma) ** 2
+        times, sums = np.cumsum(increments), np.cumsum(weights * s)
     # Differences of these sums are accurate if no increment is lost in its sum.
-    if not np.isfinite(times).all() or (increments < 2.0**-21 * times).any():
+    if not np.isfinite([times, sums]).all() or (increments < 2.0**-21 * times).any():
         raise ValueError("the noise or the expansion of the steps is too uneven; account for the trajectory instead")
-    return times, np.cumsum(weights * s)
+    return times, sums
 
 
 def _hull_energy(times: NDArray[np.float64], sums: NDArray[np.float64], offset: float) -> float:

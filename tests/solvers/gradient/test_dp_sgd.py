@@ -418,6 +418,7 @@ class TestHostileInput:
             ({"batch": 1e-20}, "batch"),
             ({"steps": 0}, "steps"),
             ({"clip": -1.0}, "clip"),
+            ({"clip": 9e-101}, "clip must be"),
             ({"learning_rate": math.inf}, "learning_rate"),
             ({"learning_rate": 1e260}, "overflow"),
             ({"momentum": 1.0}, "momentum"),

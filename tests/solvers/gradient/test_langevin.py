@@ -52,6 +52,20 @@ def test_the_bound_is_that_of_the_formula():
     )
 
 
+def test_the_bound_under_strong_convexity_is_that_of_the_formula():
+    """Weights that grow, summed one by one."""
+    steps, size, ridge = 60, 0.8, 0.2
+    facts = problem(ridge=ridge, objective="population")
+    mechanism = NoisyGD(facts, "replace", 4.0, steps, size, 1.0, average=1.0, growth=size * ridge)
+    w = (1 - size * ridge) ** -np.arange(1.0, steps + 1)
+    noises = mechanism.multipliers * mechanism.sensitivity / facts.n
+    lipschitz = (1 + math.tanh(0.5)) / 2  # of the logistic loss, at margins up to one
+    curved = 0.25 + ridge
+    expected = (1 + size**2 * 20 * (w * noises**2).sum() / (1 - size * curved)) / (2 * size * w.sum())
+    expected += lipschitz * 2 * lipschitz / (ridge * facts.n) * (1 - steps / w.sum())
+    assert risk_bound(mechanism) == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize("ridge", [0.0, 0.2])
 def test_the_measured_risk_of_a_quadratic_stays_below(ridge):
     """One dimension, quadratic near the optimum: mean excess over 4,000 runs against the bound."""

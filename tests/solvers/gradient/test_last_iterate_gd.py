@@ -96,6 +96,20 @@ def test_a_domain_helps_long_runs_only():
     assert last_iterate_mu(k, 0.1 * k, k, diameter=1e9) == pytest.approx(math.sqrt(2), rel=1e-8)
 
 
+@pytest.mark.parametrize("c", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("diameter", [0.05, 0.3, 1.0])
+def test_steps_that_contract_within_a_domain_have_the_price_of_the_closed_form(c, diameter):
+    """The best of all steps and of the last r of them, which start at two points a diameter apart."""
+    steps, s, sigma = 12, 0.4, 0.7
+    last = np.arange(1, steps)
+    apart = c**last * diameter + s * (1 - c**last) / (1 - c)
+    restarted = apart**2 * (1 - c**2) / ((1 - c ** (2 * last)) * sigma**2)
+    whole = (s / sigma) ** 2 * (1 - c**steps) * (1 + c) / ((1 + c**steps) * (1 - c))
+    k = np.ones(steps)
+    mu = last_iterate_mu(c * k, s * k, sigma * k, diameter=diameter)
+    assert mu == pytest.approx(math.sqrt(min(whole, restarted.min())), rel=1e-8)
+
+
 def test_it_never_costs_more_than_the_trajectory():
     generator = np.random.default_rng(0)
     for _ in range(200):
@@ -120,6 +134,35 @@ def test_impossible_schedules_are_refused(columns):
 def test_noise_that_is_lost_in_a_sum_is_refused_not_ignored():
     with pytest.raises(ValueError, match="uneven"):
         last_iterate_mu([1.0, 1.0], [0.0, 1.0], [1.0, 1e-9])
+
+
+@pytest.mark.parametrize("unit", [1e-170, 3e-162, 1e-160, 1e-100, 1e100, 1e160])
+@pytest.mark.parametrize("diameter", [None, 0.3])
+def test_the_price_does_not_depend_on_the_unit(unit, diameter):
+    """Squares of numbers below 1e-162 are zero in double precision, and their price was."""
+    c, s, sigma = np.array([1.0, 0.8, 0.9]), np.array([0.2, 0.5, 0.4]), np.array([1.0, 0.7, 1.2])
+    scaled = None if diameter is None else diameter * unit
+    expected = last_iterate_mu(c, s, sigma, diameter=diameter)
+    assert last_iterate_mu(c, s * unit, sigma * unit, diameter=scaled) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("ridge", [1.0, 1e60, 1e62, 1e70])
+def test_plans_in_tiny_units_meet_their_budget(ridge):
+    problem = Minimize(n=1, loss=Logistic(), bounds=Bounds(1e-100), features=2, ridge=ridge)
+    plan = last_iterate_gd.plan(problem, Budget(mu=0.5), max_passes=5)
+    # Steps of 1 / (smoothness + ridge) forget everything but the last shift.
+    assert plan.guarantee.meets(Budget(mu=0.5))
+    assert plan.mechanism.shift / plan.mechanism.noise == pytest.approx(0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-6])
+def test_tiny_budgets_are_met_to_the_last_digit(delta):
+    budget = Budget(epsilon=1e-6, delta=delta)
+    for n in range(1, 40):
+        problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=2, ridge=0.1)
+        plan = last_iterate_gd.plan(problem, budget, max_passes=5)
+        assert plan.guarantee.meets(budget)
+        assert plan.guarantee.mu == pytest.approx(gaussian.mu(1e-6, delta), rel=1e-6)
 
 
 def ridge_problem(loss, n, relation_bounds=None, **more):
@@ -202,6 +245,8 @@ def test_what_the_theorem_does_not_cover_is_refused():
     saddle = CustomLoss(value_function=abs, gradient_function=abs, lipschitz_bound=1.0, smoothness_bound=1.0)
     with pytest.raises(ValueError, match="convex"):
         last_iterate_gd.plan(ridge_problem(saddle, 9), budget)
+    with pytest.raises(ValueError, match="clip must be"):
+        last_iterate_gd.plan(ridge_problem(Logistic(), 9), budget, clip=9e-101)
     with pytest.raises(ValueError, match="2 / "):
         LastIterateGD(ridge_problem(Logistic(), 9), "replace", 1.0, 5, 9.0, clip=1.0)
 

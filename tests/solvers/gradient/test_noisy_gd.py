@@ -11,7 +11,7 @@ from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
 from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, HuberDistance, Logistic, Softmax, Squared
+from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, HuberDistance, Logistic, Pinball, Softmax, Squared
 from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget, NotReachable
 from dpfit.solvers.gradient.langevin import langevin
@@ -77,6 +77,20 @@ def test_no_neighbour_moves_the_sum_further_than_declared(relation, clip, loss):
     assert largest <= mechanism.sensitivity
     if clip < 1.0:
         assert largest >= 0.9 * mechanism.sensitivity
+
+
+@pytest.mark.parametrize(("level", "labels"), [(0.1, (0.0, 1.0)), (0.9, (0.0, 1.0)), (0.9, (-1.0, 0.0)), (0.5, (0, 1))])
+def test_quantiles_of_labels_that_begin_at_zero_have_enough_noise(level, labels):
+    """Opposite rows, nearly orthogonal to the parameter, both with margins just beyond a label of zero."""
+    problem = Minimize(n=2, loss=Pinball(level), bounds=Bounds(1.0, *labels), features=2, domain=L2Ball(2, 1.0))
+    mechanism = noisy_gd.plan(problem, Budget(mu=1.0), max_passes=2).mechanism
+    grid, rows = Grid.fitting(mechanism.clip, 2, "l2"), np.array([[1e-9, 1.0], [1e-9, -1.0]])
+    moves = [
+        np.subtract(*(_sum(problem, [(row, label)], point, grid, mechanism.clip) for row in rows))
+        for point, label in itertools.product(([1.0, 0.0], [-1.0, 0.0]), labels)
+    ]
+    largest = np.linalg.norm(moves, axis=1).max() * grid.step
+    assert 0.99 * mechanism.sensitivity <= largest <= mechanism.sensitivity
 
 
 def test_what_the_caller_says_of_a_difference_is_not_relied_on():
@@ -175,6 +189,8 @@ def test_any_data_and_budget_give_numbers(rows, budget):
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="1 / ridge"):
         NoisyGD(logistic(ridge=2.0), "replace", 1.0, 5, 0.6, 1.0)
+    with pytest.raises(ValueError, match="clip must be"):
+        NoisyGD(logistic(), "replace", 1.0, 5, 0.6, 9e-101)  # the passes over the data could not clip so hard
     with pytest.raises(ValueError, match="momentum"):
         NoisyGD(logistic(), "replace", 1.0, 5, 0.6, 1.0, momentum=1.0)
     with pytest.raises(ValueError, match="infinite noise"):

@@ -253,6 +253,17 @@ def test_the_event_does_not_depend_on_what_was_released():
         _ = plan.stages[1].mechanism.descent
 
 
+def test_a_promise_that_leans_on_a_public_matrix_says_so():
+    """One that was computed from the records would be released, in the parameter, without noise of its own."""
+    private, public = (
+        preconditioned_gd.plan(logistic(), Budget(mu=1.0), second_moments=moments) for moments in (None, np.eye(3))
+    )
+    told = [
+        [(a.text, a.status) for a in plan.basis.assumptions if "second_moments" in a.text] for plan in (private, public)
+    ]
+    assert told == [[], [("the second_moments were not computed from the data", "declared")]]
+
+
 def test_what_it_cannot_do_is_refused():
     budget = Budget(mu=1.0)
     with pytest.raises(NotReachable, match="pure"):

@@ -35,7 +35,7 @@ from dpfit.noise.coins import LEAST, successes
 from dpfit.noise.lattice import LIMIT
 from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate, event, gaussian
-from dpfit.privacy.check import count, number, one_of, positive
+from dpfit.privacy.check import count, moderate, number, one_of, positive
 from dpfit.solvers.gradient.many_points import clipped_sums
 from dpfit.solvers.gradient.noisy_gd import natural_unit, require_minimize, unclipped
 
@@ -117,7 +117,7 @@ class NoisySGD(Iterative):
         count("steps", self.steps)
         if not LEAST <= positive("batch", self.batch) / self.problem.n <= 1:
             raise ValueError(f"batch must lie between 2**-50 n and n = {self.problem.n}, got {self.batch!r}")
-        positive("clip", self.clip)
+        moderate("clip", self.clip)
         if not 0 <= number("momentum", self.momentum) < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum!r}")
         positive("learning_rate", self.learning_rate)

@@ -22,7 +22,7 @@ from dpfit.core import Cost, Minimize, Plan, Risk, Run, Step
 from dpfit.losses.custom import vouched
 from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget
-from dpfit.privacy.check import count, one_of, positive
+from dpfit.privacy.check import count, moderate, one_of, positive
 from dpfit.privacy.event import Event, GaussianPrivate
 from dpfit.privacy.last_iterate import last_iterate_mu
 from dpfit.solvers.gradient.noisy_gd import (
@@ -53,7 +53,8 @@ class LastIterateGD(SideBySide):
     def __post_init__(self) -> None:
         one_of("relation", self.relation, ("replace", "add_remove"))
         count("steps", self.steps)
-        for name in ("noise", "step_size", "clip"):
+        moderate("clip", self.clip)
+        for name in ("noise", "step_size"):
             positive(name, getattr(self, name))
         if not self.problem.loss.convex:
             raise ValueError("the steps of last_iterate_gd contract for convex losses only: use noisy_gd")
@@ -188,7 +189,11 @@ class LastIterateGDAlgorithm:
             if reached <= mu and reached >= mu * (1 - 1e-9):
                 break
             mechanism = replace(mechanism, noise=mechanism.noise * reached / mu * (1 + 2.0**-45))
-        return Step(mechanism, last_iterate_basis(mechanism, budget))
+        # At very small budgets delta is computed to eight digits only: a little more noise where these decide.
+        more = 1e-9
+        while not (step := Step(mechanism, last_iterate_basis(mechanism, budget))).guarantee.meets(budget):
+            mechanism, more = replace(mechanism, noise=mechanism.noise * (1 + more)), 2 * more
+        return step
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """The records of `noisy_gd`, with a ridge."""

@@ -27,7 +27,7 @@ from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import VectorLoss
 from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
-from dpfit.privacy.check import count, non_negative, one_of, positive, probability
+from dpfit.privacy.check import count, moderate, non_negative, one_of, positive, probability
 from dpfit.privacy.event import Event, Gaussian
 from dpfit.solvers.calibration import CLIP_BIAS
 from dpfit.solvers.gradient.many_points import clipped_sums
@@ -88,7 +88,7 @@ class NoisyGD(SideBySide):
         one_of("relation", self.relation, ("replace", "add_remove"))
         count("steps", self.steps)
         positive("step_size", self.step_size)
-        positive("clip", self.clip)
+        moderate("clip", self.clip)
         probability("average", self.average)
         for name in ("momentum", "growth"):
             if not 0 <= getattr(self, name) < 1:

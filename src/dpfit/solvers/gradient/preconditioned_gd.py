@@ -280,7 +280,9 @@ class PreconditionedGDAlgorithm:
             public = _checked(second_moments, problem.features)
             multiplier = gaussian_multiplier(self.name, budget)
             descent = PreconditionedGD(problem, budget.relation, multiplier, max_passes, 1e-300, public)
-            return Step(descent, trajectory_basis(problem.loss, budget))
+            why = trajectory_basis(problem.loss, budget)
+            public_matrix = Assumption("the second_moments were not computed from the data", "declared")
+            return Step(descent, replace(why, assumptions=(*why.assumptions, public_matrix)))
         if count("max_passes", max_passes) < 2:
             raise ValueError(f"{self.name} needs two passes, for the matrix and a step; or give public second_moments")
         if not 0 < share < 1:
