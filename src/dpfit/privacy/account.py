@@ -205,8 +205,8 @@ def _group(event: Event, size: int, relation: str) -> Curve:
             return _group(inner, size * inside, relation)
         case events.Approximate(epsilon=epsilon, delta=delta) if size * epsilon < _EXPONENT:
             # Each change multiplies by exp(epsilon) what the ones before it have lost: a geometric sum.
-            times = math.expm1(size * epsilon) / math.expm1(epsilon) if epsilon else size
-            return curves.Approximate(up(Fraction(epsilon) * size), min(1.0, delta * times * (1 + 1e-12)))
+            growth = math.expm1(size * epsilon) / math.expm1(epsilon) if epsilon else size
+            return curves.Approximate(up(Fraction(epsilon) * size), min(1.0, delta * growth * (1 + 1e-12)))
     if isinstance(event, _NOISE):
         return curve(event.scaled(1 / size * (1 - 1e-15)), relation)
     return Group(curve(event, relation), size)
