@@ -28,7 +28,8 @@ from dpfit.privacy import Budget
 from dpfit.solvers import calibration
 from dpfit.solvers.auto import FACTORS, auto
 from dpfit.solvers.gradient import noisy_gd as descent
-from dpfit.solvers.gradient.noisy_gd import CLIP, natural_unit, noisy_gd, unclipped
+from dpfit.solvers.gradient.noisy_gd import CLIP, noisy_gd
+from dpfit.solvers.gradient.scales import natural_unit, unclipped
 from dpfit.solvers.supposed import supposed_margins
 from synthetic import Case
 

@@ -78,7 +78,7 @@ def supposed_margins(problem: Minimize, slope: float, unit: float) -> tuple[Marg
 
     A loss of two classes is fitted to labels whose log-odds are normal. For others the margin that matters is 1, or
     what takes the loss through its curved part if that is less (``unit`` is the size of a parameter that does so, see
-    `dpfit.solvers.gradient.noisy_gd.natural_unit`). A loss of residuals has the share of the largest curvature,
+    `dpfit.solvers.gradient.scales.natural_unit`). A loss of residuals has the share of the largest curvature,
     ``slope / unit``, that normal errors within its width meet; one of many classes half of it.
     """
     if isinstance(problem.loss, GLM) and problem.loss.binary_labels:

@@ -22,7 +22,8 @@ from dpfit.core import Minimize, Risk, Step
 from dpfit.privacy import Budget
 from dpfit.privacy.check import positive
 from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_basis, last_iterate_gd, smoothness
-from dpfit.solvers.gradient.noisy_gd import change, gaussian_multiplier, require_minimize, unclipped
+from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier, require_minimize
+from dpfit.solvers.gradient.scales import change, unclipped
 
 _MOST_STEPS = 2**20
 """What the accountant is proven for."""

@@ -37,7 +37,8 @@ from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate, event, gaussian
 from dpfit.privacy.check import count, moderate, number, one_of, positive
 from dpfit.solvers.gradient.many_points import clipped_sums
-from dpfit.solvers.gradient.noisy_gd import natural_unit, require_minimize, unclipped
+from dpfit.solvers.gradient.noisy_gd import require_minimize
+from dpfit.solvers.gradient.scales import natural_unit, unclipped
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]

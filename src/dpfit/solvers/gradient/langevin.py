@@ -32,8 +32,8 @@ from dpfit.solvers.gradient.noisy_gd import (
     opposite_records,
     require_minimize,
     trajectory_basis,
-    unclipped,
 )
+from dpfit.solvers.gradient.scales import unclipped
 
 
 def risk_bound(mechanism: NoisyGD) -> float:

@@ -25,14 +25,8 @@ from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count, moderate, one_of, positive
 from dpfit.privacy.event import Event, GaussianPrivate
 from dpfit.privacy.last_iterate import last_iterate_mu
-from dpfit.solvers.gradient.noisy_gd import (
-    change,
-    gaussian_multiplier,
-    opposite_records,
-    require_minimize,
-    start,
-    unclipped,
-)
+from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier, opposite_records, require_minimize, start
+from dpfit.solvers.gradient.scales import change, unclipped
 from dpfit.solvers.gradient.side_by_side import SideBySide
 
 Floats = NDArray[np.float64]

@@ -22,15 +22,26 @@ from numpy.typing import NDArray
 from dpfit.core import Cost, Minimize, Plan, Risk, Run, Step, require_records
 from dpfit.losses.base import Loss
 from dpfit.losses.custom import vouched
-from dpfit.losses.glm import GLM, Logistic, Pinball, QuantileHuber
-from dpfit.losses.softmax import Softmax
+from dpfit.losses.glm import Pinball, QuantileHuber
 from dpfit.losses.vector import VectorLoss
 from dpfit.noise import Grid, add_gaussian
+from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
 from dpfit.privacy.check import count, moderate, non_negative, one_of, positive, probability
 from dpfit.privacy.event import Event, Gaussian
 from dpfit.solvers.calibration import CLIP_BIAS
 from dpfit.solvers.gradient.many_points import clipped_sums
+from dpfit.solvers.gradient.scales import (
+    change,
+    even_curvature,
+    felt,
+    natural_unit,
+    of_residuals,
+    relative_noise,
+    slope_bound,
+    trusted_unit,
+    unclipped,
+)
 from dpfit.solvers.gradient.side_by_side import SideBySide
 from dpfit.solvers.supposed import Supposed, off_by_clipping, suppositions, typical, within
 
@@ -54,6 +65,9 @@ AVERAGED, AVERAGED_AT_CORNERS = 0.6, 0.4
 EVEN, FORGOTTEN, FORGOTTEN_BEHIND_MAP = 0.4, 0.15, 0.3
 """The part of the budget that all steps share evenly, and how much of the forgetting that rows without a favourite
 direction would bring is counted on where the rest is shared out (`NoisyGD.spent`): less if the rows are not known."""
+
+SHRUNK = 0.5
+"""How much of James and Stein's shrinkage is made: half of it has three quarters of the gain (see `_removable`)."""
 
 _DIRECTIONS = 500
 """In how many directions a descent is followed, at most, to predict its risk."""
@@ -93,7 +107,8 @@ class NoisyGD(SideBySide):
         for name in ("momentum", "growth"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}")
-        non_negative("shrink", self.shrink)
+        if non_negative("shrink", self.shrink) == math.inf:
+            raise ValueError("shrink must be finite")
         if non_negative("forgets", self.forgets) and self.growth:
             raise ValueError("growth and forgets both say how noise is shared out: give one of them")
         if self.step_size * self.problem.ridge > 1:
@@ -102,6 +117,9 @@ class NoisyGD(SideBySide):
             raise ValueError("so long a descent could overflow; take a smaller step_size")
         if not np.isfinite(self.multipliers).all():
             raise ValueError("growth is too large for so many steps: the first ones would get infinite noise")
+        # Noise that cannot be drawn is refused here, before anything is charged.
+        for multiplier in (self.multipliers.min(), self.multipliers.max()):
+            checked_scale(float(multiplier) * self.sensitivity / self.grid.step)
 
     @property
     def event(self) -> Event:
@@ -207,7 +225,7 @@ class NoisyGD(SideBySide):
 
     def noisy_sum(self, point: Floats, multiplier: float, data: Any, run: Run) -> Floats:
         """The sum of clipped gradients at a point, with noise."""
-        problem, grid = self.problem, Grid.fitting(self.clip, self.problem.dimension, "l2")
+        problem, grid = self.problem, self.grid
         guards = problem.guards | {"clip": self.clip}
         if point.ndim == 1:
             steps = data.clipped_sum(problem.loss, point, grid=grid, **guards)
@@ -220,10 +238,14 @@ class NoisyGD(SideBySide):
     @property
     def sensitivity(self) -> float:
         """How far one record moves the sum of clipped and rounded gradients, rounded up."""
-        problem, grid = self.problem, Grid.fitting(self.clip, self.problem.dimension, "l2")
-        return math.nextafter(
-            change(problem, self.clip, self.relation) + grid.rounding(problem.dimension, "l2"), math.inf
-        )
+        problem = self.problem
+        rounding = self.grid.rounding(problem.dimension, "l2")
+        return math.nextafter(change(problem, self.clip, self.relation) + rounding, math.inf)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """What the clipped gradients are rounded to."""
+        return Grid.fitting(self.clip, self.problem.dimension, "l2")
 
     def finish(self, state: tuple[Floats, Floats, Floats]) -> Floats:
         if not self.shrink:
@@ -248,14 +270,6 @@ def shrunk(points: Floats, shrink: float) -> Floats:
 def start(problem: Minimize) -> Floats:
     """The public point from which descent starts."""
     return np.zeros(problem.dimension) if problem.domain is None else problem.domain.centre
-
-
-def unclipped(problem: Minimize) -> float:
-    """The clipping norm at which nothing is clipped; infinity for a loss without a Lipschitz constant."""
-    try:
-        return problem.lipschitz("add_remove")
-    except ValueError:
-        return math.inf
 
 
 def usual_clip(problem: Minimize, relation: str, noise_multiplier: float, *, behind_map: bool = False) -> float:
@@ -283,54 +297,6 @@ def usual_clip(problem: Minimize, relation: str, noise_multiplier: float, *, beh
     return steepest * float(loud if loud < CLIP else quiet)
 
 
-def relative_noise(problem: Minimize, relation: str, noise_multiplier: float) -> float:
-    """The norm of the noise on a mean of gradients that are not clipped, over that of the steepest one."""
-    steepest = unclipped(problem)
-    noise = change(problem, steepest, relation) * noise_multiplier * math.sqrt(problem.dimension)
-    return noise / (problem.n * steepest)
-
-
-def change(problem: Minimize, clip: float, relation: str) -> float:
-    """How far one record moves the sum of clipped gradients."""
-    if relation == "add_remove":
-        return clip
-    # What the caller says of a loss is not enough: clipping makes sure of twice the norm, and of no less.
-    if clip >= unclipped(problem) and problem.loss.status == "enforced":
-        # Nothing is clipped, up to rounding errors far below this factor.
-        return min(2 * clip, problem.lipschitz("replace") * (1 + 2.0**-40))
-    return 2 * clip
-
-
-def natural_unit(problem: Minimize) -> float:
-    """The size of a parameter that matters: moving by it takes the steepest record through its curved part.
-
-    For a smooth loss the Lipschitz constant over the smoothness: 4 / row norm for the logistic loss, width / row norm
-    for the Huber loss. Losses with corners have a margin of 1, or an error of a tenth of the label range.
-    """
-    loss, bounds = problem.loss, problem.bounds
-    smoothness = loss.smoothness(bounds, problem.radius)
-    steepest = unclipped(problem)
-    if smoothness is not None and smoothness.value > 0 and math.isfinite(steepest):
-        return steepest / smoothness.value
-    low, high = bounds.labels
-    return (0.1 * (high - low) if math.isfinite(high - low) else 1.0) / bounds.row_norm
-
-
-def trusted_unit(problem: Minimize) -> float:
-    """The size of a parameter beside which noise is judged: the natural unit, or what spans what labels ask for.
-
-    A narrow Huber loss is curved over small residuals only, but the parameter that explains labels is as large as the
-    labels ask for: a quarter of their range. A hinge with a narrow corner asks for margins from -1 to 1.
-    """
-    low, high = problem.bounds.labels
-    smooth = problem.loss.smoothness(problem.bounds, problem.radius) is not None
-    # The unit of a loss with corners is one of labels already, and the size of its steps.
-    if not smooth or not isinstance(problem.loss, GLM):
-        return natural_unit(problem)
-    span = 0.25 * (high - low) if of_residuals(problem) else 2.0
-    return max(natural_unit(problem), span / problem.bounds.row_norm if math.isfinite(span) else 0.0)
-
-
 def practical_rule(
     problem: Minimize,
     relation: str,
@@ -356,7 +322,7 @@ def practical_rule(
         raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
     unit = trusted_unit(problem)
     time = TRUST * unit * problem.n / (noise_multiplier * change(problem, limit, relation))
-    time *= min(1.0, time * _even_curvature(problem, limit) / FORGETFUL)
+    time *= min(1.0, time * even_curvature(problem, limit) / FORGETFUL)
     momentum = max(0.0, 1 - 24 / max_passes)
     smoothness = problem.loss.smoothness(problem.bounds, problem.radius)
     if smoothness is not None:
@@ -372,36 +338,32 @@ def practical_rule(
     size = min(longest, time * (1 - momentum) / max_passes)
     average = AVERAGED if smoothness is not None else AVERAGED_AT_CORNERS
     forgotten = FORGOTTEN_BEHIND_MAP if mapped else FORGOTTEN
-    forgets = forgotten * max_passes * size / (1 - momentum) * _even_curvature(problem, limit)
+    forgets = forgotten * max_passes * size / (1 - momentum) * even_curvature(problem, limit)
     rule = NoisyGD(problem, relation, noise_multiplier, max_passes, size, limit, momentum, average, forgets=forgets)
     return replace(rule, shrink=_removable(rule))
 
 
 def _removable(rule: NoisyGD) -> float:
-    """The squared length by which `shrunk` is to shorten the output of a descent whose rows favour no direction.
+    """The squared length by which `shrunk` is to shorten the output of a descent.
 
-    None in a domain, where noise is cut off, and none for losses of points: these have no size that says little.
+    The noise is that of rows that favour no direction. With a part c of (d - 2) / d of its mean square, the mean square
+    error falls by c (2 - c) of what it does with all of it. Where rows do favour a direction, the parameter is longer
+    and noise less along it than supposed, and half spoils much less. None in a domain, where noise is cut off, and none
+    for losses of points: these have no size that says little.
     """
     problem = rule.problem
     if problem.domain is not None or isinstance(problem.loss, VectorLoss):
         return 0.0
     time = rule.steps * rule.step_size / (1 - rule.momentum)
-    bent = time * (_even_curvature(problem, rule.clip) + problem.ridge)
+    bent = time * (even_curvature(problem, rule.clip) + problem.ridge)
     variance = (time * _noise(rule)) ** 2 * float(_variance(rule, np.array([bent]))[0])
-    return max(0, problem.dimension - 2) * variance
-
-
-def _even_curvature(problem: Minimize, clip: float) -> float:
-    """About the curvature of the mean loss that descent feels in each direction if rows favour none of them."""
-    directions = 1 if isinstance(problem.loss, VectorLoss) else problem.dimension
-    slope = _slope(problem, clip)
-    return _felt(problem, min(1.0, clip / slope)) * slope / (2 * natural_unit(problem) * directions)
+    return SHRUNK * max(0, problem.dimension - 2) * variance
 
 
 def predicted_risk(mechanism: NoisyGD) -> Risk:
     """What is `typical` of `risk_on` over `suppositions`."""
     problem = mechanism.problem
-    supposed = suppositions(problem, _slope(problem, mechanism.clip), natural_unit(problem))
+    supposed = suppositions(problem, slope_bound(problem, mechanism.clip), natural_unit(problem))
     return Risk(typical(supposed, lambda each: risk_on(each, mechanism, problem.ridge)), "excess empirical risk")
 
 
@@ -410,13 +372,13 @@ def risk_on(supposed: Supposed, mechanism: NoisyGD, ridge: float | Floats) -> fl
 
     Exact on a quadratic before the output is `shrunk`: `NoisyGD.remaining` of the start, and noise that would sum up to
     deviation S s over the time S = steps * step_size / (1 - momentum) with `_variance` times (S s)**2. A clipped slope
-    does not bend: descent feels `_felt` of the curvature.
+    does not bend: descent feels `felt` of the curvature.
     """
     problem = mechanism.problem
     time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
-    share = min(1.0, mechanism.clip / (_slope(problem, mechanism.clip) * supposed.length))
-    felt = within(share, supposed.errors) / within(1.0, supposed.errors) if supposed.errors else _felt(problem, share)
-    bent = time * (felt * supposed.curvatures + ridge)
+    share = min(1.0, mechanism.clip / (slope_bound(problem, mechanism.clip) * supposed.length))
+    bends = within(share, supposed.errors) / within(1.0, supposed.errors) if supposed.errors else felt(problem, share)
+    bent = time * (bends * supposed.curvatures + ridge)
     # Beyond so many directions curvatures lie close together, and a few of them tell of the others.
     few = (
         bent
@@ -440,21 +402,6 @@ def _noise(mechanism: NoisyGD) -> float:
     )
 
 
-def _slope(problem: Minimize, clip: float) -> float:
-    """The bound on gradients; where they have none of their own, that of clipping."""
-    steepest = unclipped(problem)
-    return steepest if math.isfinite(steepest) else clip
-
-
-def _felt(problem: Minimize, share: float) -> float:
-    """The part of the curvature where slopes are below a share of their bound.
-
-    Over margins that are spread evenly, curvature is spread evenly over slopes. Labels that follow the probabilities of
-    a logistic loss make slope s as rare as 1 - s.
-    """
-    return 1 - (1 - share) ** 2 if isinstance(problem.loss, Logistic | Softmax) else share
-
-
 def _variance(mechanism: NoisyGD, bent: Floats) -> Floats:
     """The variance of the output over that of an end point without curvature, if all steps spent the same."""
     influence = mechanism.influence(bent) / mechanism.steps
@@ -475,11 +422,6 @@ def _clip_bias(mechanism: NoisyGD, supposed: Supposed) -> float:
         off = off_by_clipping(share, supposed.errors) * slope * natural_unit(problem)
         return off * problem.dimension / problem.n
     return CLIP_BIAS * (1 - share) / (1 - CLIP) * slope * supposed.deviation / problem.bounds.row_norm
-
-
-def of_residuals(problem: Minimize) -> bool:
-    """Whether the loss compares with the record, and not with a class."""
-    return isinstance(problem.loss, VectorLoss) or (isinstance(problem.loss, GLM) and not problem.loss.binary_labels)
 
 
 @dataclass(frozen=True)

@@ -33,15 +33,13 @@ from dpfit.privacy.event import Composed, Event, Gaussian
 from dpfit.solvers.gradient.noisy_gd import (
     NoisyGD,
     gaussian_multiplier,
-    natural_unit,
     opposite_records,
     practical_rule,
-    relative_noise,
     require_minimize,
     risk_on,
     trajectory_basis,
-    unclipped,
 )
+from dpfit.solvers.gradient.scales import natural_unit, relative_noise, unclipped
 from dpfit.solvers.perturbation.minimizer import largest_count
 from dpfit.solvers.perturbation.output_perturbation import require_data
 from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics, packed, unpacked

@@ -28,8 +28,8 @@ from dpfit.solvers.gradient.noisy_gd import (
     practical_rule,
     require_minimize,
     trajectory_basis,
-    unclipped,
 )
+from dpfit.solvers.gradient.scales import unclipped
 from dpfit.solvers.gradient.side_by_side import SideBySide
 from dpfit.solvers.public_data.survey import Clipping, Survey, survey
 
