@@ -78,5 +78,8 @@ def best_ridge(problem: Minimize, noise: Callable[[float], float]) -> float:
         candidates = np.append(problem.ridge, candidates[candidates > problem.ridge])
     risks = [noise(float(ridge)) + bias(problem, float(ridge)) for ridge in candidates]
     if not math.isfinite(min(risks)):
-        raise ValueError("no ridge gives a certified minimizer here: the declared n is too large for double precision")
+        raise ValueError(
+            "no ridge gives a certified minimizer here: the declared n is too large, or bounds are too far from one, "
+            "for double precision"
+        )
     return float(candidates[int(np.argmin(risks))])
