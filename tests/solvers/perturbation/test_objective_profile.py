@@ -2,7 +2,9 @@
 
 import json
 import math
+import operator
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -189,6 +191,27 @@ def test_calibration_meets_the_gaussian_mechanism_where_the_determinant_is_free(
     assert noise == pytest.approx(1 / gaussian.mu(1, 1e-6), rel=1e-6)
     dear = calibrate(ObjectivePerturbation(1.0, 0.2, "one_sided"), budget).noise_multiplier
     assert dear == pytest.approx(1 / gaussian.mu(1 - math.log1p(0.2), 1e-6), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("slopes", "curvature"), [("two_sided", 0.1), ("logistic", 1e4), ("one_sided", 0.1)])
+@pytest.mark.parametrize("epsilon", [650.0, 1000.0, 1e6])
+def test_where_exponentials_overflow_noise_is_that_of_the_gaussian_mechanism_or_more(slopes, curvature, epsilon):
+    budget = Budget(epsilon=epsilon, delta=1e-6, relation="add_remove")
+    noise = calibrate(ObjectivePerturbation(1.0, curvature, slopes), budget).noise_multiplier
+    assert 1 - 1e-9 <= noise * gaussian.mu(epsilon, 1e-6) < 1.02
+
+
+def test_chords_are_rounded_up_to_their_ends():
+    """Where a shift is small against the determinant, bounds fall to nothing just behind it, and chords with them."""
+    promise = curve(ObjectivePerturbation(1e9, 10.0, "one_sided"), "add_remove")
+    (end, _), start = promise._chords[0], mpmath.mpf(promise._total_variation)
+    levels = end * (1 - np.geomspace(1e-12, 1e-6, 200))
+    bounds, last = promise._bounds(levels)[0], float(promise._bounds(np.array([end]))[0, 0])
+    with mpmath.workdps(50):
+        slope = (last - start) / mpmath.expm1(end)
+        chords = [start + slope * mpmath.expm1(level) for level in levels]
+    assert all(map(operator.ge, promise.profile(levels)[0], map(min, chords, bounds)))
 
 
 @pytest.mark.parametrize(
