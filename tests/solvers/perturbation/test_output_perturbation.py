@@ -14,6 +14,7 @@ from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
 from dpfit.losses import (
     Bounds,
+    CustomLoss,
     Hinge,
     Huber,
     HuberDistance,
@@ -174,6 +175,24 @@ def test_a_domain_is_met_by_projection():
     problem = Minimize(n=5, loss=Logistic(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 0.1))
     plan = output_perturbation.plan(problem, Budget(epsilon=0.1))
     assert np.linalg.norm(plan.run(hostile(2)[1], random_state=1).value) <= 0.1 + 1e-12
+
+
+def test_constants_that_hold_on_a_domain_only_are_refused():
+    """A squared loss with slopes of at most 2 in the unit ball: outside, one record moves the minimizer further."""
+    squared = CustomLoss(
+        value_function=lambda theta, rows, labels: (rows @ theta - labels) ** 2 / 2,
+        gradient_function=lambda theta, rows, labels: (rows @ theta - labels)[:, None] * rows,
+        lipschitz_bound=2.0,
+        smoothness_bound=1.0,
+        is_convex=True,
+    )
+    everywhere = Minimize(n=5, loss=squared, bounds=Bounds(1.0, -1.0, 1.0), features=1)
+    assert output_perturbation.plan(everywhere, Budget(epsilon=1.0)).basis.arithmetic == "idealised"
+    inside = replace(everywhere, domain=L2Ball(1, 1.0))
+    with pytest.raises(ValueError, match="minimizes over the whole space"):
+        output_perturbation.plan(inside, Budget(epsilon=1.0))
+    with pytest.raises(ValueError, match="minimizes over the whole space"):
+        NoisyMinimizer(inside, "replace", 0.1, "gaussian", 1.0)
 
 
 def test_what_cannot_be_planned_is_refused():

@@ -22,6 +22,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from dpfit.core import Minimize
 from dpfit.data.records import Data
 from dpfit.kernels.rounding import gamma
+from dpfit.losses.custom import DeclaredLoss
 from dpfit.losses.glm import GLM
 from dpfit.losses.softmax import Softmax
 
@@ -70,6 +71,12 @@ def largest_count(problem: Minimize, relation: str) -> int:
 
 def steepest(problem: Minimize) -> float:
     """The largest norm of one record's gradient at any parameter whatsoever."""
+    if isinstance(problem.loss, DeclaredLoss) and problem.domain is not None:
+        # Minimizers are those of the whole space. Elsewhere, the gradients of a declared loss may be larger.
+        raise ValueError(
+            "constants of a declared loss need hold on its domain only, and this algorithm minimizes over the whole "
+            "space: leave the domain out, declare constants that hold everywhere, and project what is released"
+        )
     return problem.loss.lipschitz(problem.bounds, None).value
 
 
