@@ -98,6 +98,10 @@ def test_the_distance_covers_the_rounding_of_the_linear_term(loss, bounds):
     problem = Minimize(n=4, loss=loss, bounds=bounds, features=3)
     tried = PerturbedMinimizer(problem, "replace", 0.1, "gaussian", 2.0, 40.0)
     assert tried.grid.step * math.sqrt(3) / 2 <= 1e-8 * loss.lipschitz(bounds).value
+    # Twenty draws would not notice: what is computed errs by far less than is allowed for.
+    moved = tried.grid.step * math.sqrt(3) / 2 / 0.4
+    assert tried.distance == pytest.approx(tried.accuracy.distance + moved, rel=1e-9)
+    assert moved > 0.1 * tried.accuracy.distance
     for _ in range(20):
         exact = tried.scale * random.normal(size=3)
         rounded = tried.grid.values(tried.grid.quantize(exact))
