@@ -27,6 +27,7 @@ from dpfit.losses import (
 )
 from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
+from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
 from dpfit.solvers.perturbation.output_perturbation import NoisyMinimizer, excess, output_perturbation
 from dpfit.solvers.perturbation.ridge import bias
 
@@ -175,6 +176,22 @@ def test_a_domain_is_met_by_projection():
     problem = Minimize(n=5, loss=Logistic(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 0.1))
     plan = output_perturbation.plan(problem, Budget(epsilon=0.1))
     assert np.linalg.norm(plan.run(hostile(2)[1], random_state=1).value) <= 0.1 + 1e-12
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("row_norm", [1e-100, 1e100])
+@pytest.mark.parametrize("solver", [output_perturbation, objective_perturbation], ids=lambda solver: solver.name)
+@pytest.mark.parametrize("loss", [Logistic(), Huber(1.0)], ids=str)
+def test_plans_do_not_depend_on_the_unit_of_rows(loss, solver, row_norm):
+    unit, other = (
+        solver.plan(
+            Minimize(n=1000, loss=loss, bounds=Bounds(size, -1.0, 1.0), features=3), Budget(epsilon=1, delta=1e-6)
+        ).mechanism
+        for size in (1.0, row_norm)
+    )
+    assert other.noise == unit.noise
+    assert other.ridge / row_norm**2 == pytest.approx(unit.ridge, rel=1e-6)
+    assert other.risk.expected == pytest.approx(unit.risk.expected, rel=1e-6)
 
 
 def test_constants_that_hold_on_a_domain_only_are_refused():

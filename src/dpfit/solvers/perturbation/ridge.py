@@ -54,8 +54,9 @@ def predicted_risk(problem: Minimize, ridge: float, *, output: float, linear: fl
 
     def risk(supposed: Supposed) -> float:
         whole = supposed.curvatures + ridge
-        pulled = (ridge - problem.ridge) ** 2 * supposed.squares
-        return supposed.excess(output + (linear + pulled) / whole**2, problem.ridge)
+        # Quotients before squares: those of curvatures near 1e-200 vanish.
+        pulled = ((ridge - problem.ridge) / whole) ** 2 * supposed.squares
+        return supposed.excess(output + linear / whole / whole + pulled, problem.ridge)
 
     supposed = suppositions(problem, slope, slope / _curved(problem))
     return Risk(typical(supposed, risk), "excess empirical risk")
