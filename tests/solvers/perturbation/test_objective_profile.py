@@ -269,6 +269,15 @@ def test_no_density_of_several_classes_changes_by_more_than_epsilon(classes, fea
     assert relation == "replace" or quadratic < 2.83 or largest >= 0.999 * epsilon
 
 
+@pytest.mark.parametrize("curvature", [0.01, 0.2, 0.25, 0.27, 0.4, 0.7, 3.0])
+def test_the_loss_of_the_logistic_loss_is_the_supremum_over_slopes(curvature):
+    u = np.linspace(0, 1, 100_001)
+    apart, together = 1 + math.log1p(curvature), np.max(u + 4 * curvature * u * (1 - u))
+    found = curve(ObjectivePerturbation(1.0, curvature, "logistic", "gamma"), "add_remove").pure
+    assert found == pytest.approx(min(apart, together), rel=1e-9)
+    assert found >= np.max(u + np.log1p(4 * curvature * u * (1 - u)))
+
+
 def test_several_classes_have_no_profile_of_normal_noise():
     with pytest.raises(ValueError, match="no profile of normal noise"):
         ObjectivePerturbation(1.0, 0.5, "softmax")

@@ -71,6 +71,16 @@ def test_the_sensitivity_is_attained(relation):
     assert tried.sensitivity == pytest.approx((2.0 if relation == "replace" else 1.0) / (2 * 0.5), rel=1e-6)
 
 
+@pytest.mark.parametrize(("relation", "records"), [("replace", 1.0), ("add_remove", 2.0)])
+def test_both_neighbours_may_miss_their_minimizers(relation, records):
+    """Where rounding errors of many records are no longer small against one record, the sensitivity has them twice."""
+    tried = mechanism(Logistic(), Bounds(1.0), 10**8, 5, relation, 1e-6)
+    exact = (2.0 if relation == "replace" else 1.0) / (1e8 * 1e-6)
+    # At least the additions of each record in its block of a 64th of them.
+    assert tried.accuracy.distance > (records * 1e8) ** 2 / 64 * 2.0**-53 / (1e8 * 1e-6) > 0.005 * exact
+    assert tried.sensitivity == pytest.approx(exact + 2 * tried.accuracy.distance, rel=1e-9)
+
+
 def test_n_is_the_declared_one():
     """Under add/remove the number of records scales nothing."""
     tried = mechanism(Logistic(), Bounds(1.0), 100, 1, "add_remove", 0.1)
