@@ -278,6 +278,17 @@ def test_the_loss_of_the_logistic_loss_is_the_supremum_over_slopes(curvature):
     assert found >= np.max(u + np.log1p(4 * curvature * u * (1 - u)))
 
 
+@pytest.mark.parametrize(("shift", "curvature"), [(0.5, 0.5), (1.0, 0.2), (2.0, 0.8), (0.1, 0.05)])
+def test_the_profile_of_the_logistic_loss_is_an_integral_over_its_worst_slopes(shift, curvature):
+    t, slopes = np.linspace(-9, 9, 20_001), np.linspace(0, 1, 401)[:, None]
+    losses = slopes**2 * shift**2 / 2 - slopes * shift * t + 4 * curvature * slopes * (1 - slopes)
+    weights = np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi) * (t[1] - t[0])
+    promise = curve(ObjectivePerturbation(1 / shift, curvature, "logistic"), "add_remove")
+    for epsilon in np.array([0.05, 0.3, 0.7, 0.95]) * (4 * curvature - shift**2 / 2):
+        wanted = weights @ np.maximum(1 - np.exp(epsilon - losses.max(axis=0)), 0.0)
+        assert promise._logistic(np.array([epsilon]))[0] == pytest.approx(wanted, rel=1e-3)
+
+
 def test_several_classes_have_no_profile_of_normal_noise():
     with pytest.raises(ValueError, match="no profile of normal noise"):
         ObjectivePerturbation(1.0, 0.5, "softmax")
