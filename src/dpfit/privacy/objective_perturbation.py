@@ -26,6 +26,8 @@ _LEVELS = 4000
 _FARTHEST = 36.0
 """Standard deviations of the loss up to which profiles are compared; beyond, deltas are below 1e-280."""
 _SLACK = 1 + 1e-11
+_LARGEST_EXPONENT = 700.0
+"""What is subtracted from a bound is multiplied by at most exp() of this: less of it is sound, infinity is not."""
 
 
 def pure(shift: float, curvature: float, slopes: str, relation: str) -> float:
@@ -72,7 +74,8 @@ class ObjectivePerturbation(Curve):
         rows = self._bounds(epsilon)
         with np.errstate(over="ignore"):
             for row, (end, slope) in zip(rows, self._chords, strict=True):
-                chord = (self._total_variation + slope * np.expm1(np.minimum(epsilon, end))) * _SLACK
+                # Close to its end a chord is a small difference of total variations.
+                chord = self._total_variation * (_SLACK + 1e-15) + slope * np.expm1(np.minimum(epsilon, end)) * _SLACK
                 np.minimum(row, chord, out=row, where=epsilon <= end)
         return np.asarray(np.clip(rows, 0.0, 1.0))
 
@@ -100,7 +103,8 @@ class ObjectivePerturbation(Curve):
         a, one_tail = self._shift, gaussian.delta(self._shift, epsilon)
         if self._slopes != "two_sided":
             return one_tail
-        everywhere = 1 - 2 * np.exp(np.minimum(epsilon, a**2 / 2)) * ndtr(-a) * (2 - _SLACK)
+        growth = np.exp(np.minimum(epsilon, min(a**2 / 2, _LARGEST_EXPONENT)))
+        everywhere = 1 - 2 * growth * ndtr(-a) * (2 - _SLACK)
         return np.asarray(np.where(epsilon >= a**2 / 2, 2 * one_tail, everywhere))
 
     def _forward_bound(self, epsilon: Array) -> Array:
@@ -133,7 +137,7 @@ class ObjectivePerturbation(Curve):
         root, middle = math.sqrt(v), 2 * k * a * r * v
         between = math.exp(-k * r**2 * v) * root * (ndtr((last - middle) / root) - ndtr((steepest - middle) / root))
         all_steep = float(ndtr(steepest - a))
-        first, second = ndtr(last), np.exp(np.minimum(epsilon, r)) * (all_steep + between)
+        first, second = ndtr(last), np.exp(np.minimum(epsilon, min(r, _LARGEST_EXPONENT))) * (all_steep + between)
         near = np.maximum(first - second, 0.0) * _SLACK + 1e-13 * first
         return np.asarray(np.where(epsilon >= r - a**2 / 2, far, near))
 

@@ -158,6 +158,31 @@ def test_a_hopeless_ridge_is_refused_from_public_facts():
         accuracy(problem, 1e-12, "replace")
 
 
+@pytest.mark.parametrize(("row_norm", "width"), [(1e-100, 1e-62), (1e100, 1e60), (1e-100, 1e60)])
+def test_gradients_whose_squares_vanish_or_overflow_are_refused(row_norm, width):
+    """A gradient of 1e-162 would have the norm zero, which certifies any point; a parameter of 1e160 overflows rows."""
+    problem = Minimize(n=20, loss=Huber(width), bounds=Bounds(row_norm, -width, width), features=100)
+    with pytest.raises(ValueError, match="range of double precision"):
+        accuracy(problem, 20 * row_norm**2, "replace")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dense", [1024, 0])
+@pytest.mark.parametrize("row_norm", [1e-100, 1e100])
+@pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.3), Huber(0.5)], ids=str)
+def test_the_smallest_and_largest_rows_are_as_good_as_others(loss, row_norm, dense, monkeypatch):
+    monkeypatch.setattr(minimizer, "_DENSE", dense)
+    monkeypatch.setattr(minimizer, "_descend", lambda *arguments: pytest.fail("Newton steps were not enough"))
+    bounds = Bounds(row_norm, -4.0, 4.0) if isinstance(loss, Huber) else Bounds(row_norm)
+    problem, data = case(loss, bounds, 60, 12)
+    data.matrix[:] *= row_norm
+    objective = Objective(problem, data, 0.1 * row_norm**2, np.full(12, row_norm))
+    found = accuracy(problem, objective.strength, "replace", linear=4 * row_norm)
+    theta = minimize(objective, found)
+    assert found.accepts(theta, objective.gradient(theta))
+    assert np.linalg.norm(theta) > 0.01 / row_norm
+
+
 def test_unbounded_slopes_are_refused():
     problem = Minimize(n=10, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=1)
     with pytest.raises(ValueError, match="huberized"):

@@ -15,7 +15,11 @@ from dpfit.losses import Bounds, Huber, HuberDistance, Logistic, QuantileHuber, 
 from dpfit.noise import Source
 from dpfit.privacy import Budget, NotReachable, gaussian
 from dpfit.solvers.perturbation.minimizer import Objective, accuracy, minimize
-from dpfit.solvers.perturbation.objective_perturbation import PerturbedMinimizer, objective_perturbation
+from dpfit.solvers.perturbation.objective_perturbation import (
+    PerturbedMinimizer,
+    objective_perturbation,
+    perturbation_event,
+)
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
 
 RELATIONS = ("replace", "add_remove")
@@ -58,6 +62,35 @@ def test_the_scale_of_the_linear_term_is_what_is_drawn():
         assert np.sqrt(np.mean(drawn**2)) == pytest.approx(3.0 * 2.0 * spread, rel=0.06)
 
 
+@pytest.mark.parametrize(("noise", "spread"), [("gaussian", 1.0), ("gamma", math.sqrt(401))])
+def test_the_output_noise_hides_twice_the_distance(noise, spread):
+    """Output noise so large that the linear term is lost in it."""
+    d = 400
+    problem = Minimize(n=5, loss=Logistic(), bounds=Bounds(2.0), features=d)
+    tried = PerturbedMinimizer(problem, "replace", 1.0, noise, 1e-5, 1e8)
+    data = Arrays(np.zeros((5, d)), np.zeros(5))
+    drawn = np.array([tried.run(data, Run(Source(seed))) for seed in range(25)])
+    assert np.sqrt(np.mean(drawn**2)) == pytest.approx(1e8 * 2 * tried.distance * spread, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("loss", "slopes", "bend"),
+    [
+        (Logistic(), "logistic", 0.25),
+        (SmoothedHinge(0.5), "one_sided", 2.0),
+        (Huber(0.7), "two_sided", 1.0),
+        (QuantileHuber(0.7, 2.0), "two_sided", 1.0),
+        (Logistic().enveloped(0.5), "two_sided", 0.25),
+        (Softmax(4), "softmax", 0.5),
+    ],
+    ids=lambda v: getattr(v, "kind", ""),
+)
+def test_the_event_has_the_curvature_of_a_record_over_that_of_the_quadratic(loss, slopes, bend):
+    event = perturbation_event(Minimize(n=50, loss=loss, bounds=Bounds(3.0), features=2), 0.2, "gamma")
+    assert event.slopes == slopes
+    assert event.curvature == pytest.approx(bend * 3.0**2 / (50 * 0.2), rel=1e-9)
+
+
 @pytest.mark.parametrize(("loss", "bounds"), LOSSES, ids=lambda v: getattr(v, "kind", ""))
 def test_the_distance_covers_the_rounding_of_the_linear_term(loss, bounds):
     random = np.random.default_rng(3)
@@ -65,6 +98,10 @@ def test_the_distance_covers_the_rounding_of_the_linear_term(loss, bounds):
     problem = Minimize(n=4, loss=loss, bounds=bounds, features=3)
     tried = PerturbedMinimizer(problem, "replace", 0.1, "gaussian", 2.0, 40.0)
     assert tried.grid.step * math.sqrt(3) / 2 <= 1e-8 * loss.lipschitz(bounds).value
+    # Twenty draws would not notice: what is computed errs by far less than is allowed for.
+    moved = tried.grid.step * math.sqrt(3) / 2 / 0.4
+    assert tried.distance == pytest.approx(tried.accuracy.distance + moved, rel=1e-9)
+    assert moved > 0.1 * tried.accuracy.distance
     for _ in range(20):
         exact = tried.scale * random.normal(size=3)
         rounded = tried.grid.values(tried.grid.quantize(exact))

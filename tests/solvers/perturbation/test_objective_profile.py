@@ -2,7 +2,9 @@
 
 import json
 import math
+import operator
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -191,6 +193,27 @@ def test_calibration_meets_the_gaussian_mechanism_where_the_determinant_is_free(
     assert dear == pytest.approx(1 / gaussian.mu(1 - math.log1p(0.2), 1e-6), rel=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("slopes", "curvature"), [("two_sided", 0.1), ("logistic", 1e4), ("one_sided", 0.1)])
+@pytest.mark.parametrize("epsilon", [650.0, 1000.0, 1e6])
+def test_where_exponentials_overflow_noise_is_that_of_the_gaussian_mechanism_or_more(slopes, curvature, epsilon):
+    budget = Budget(epsilon=epsilon, delta=1e-6, relation="add_remove")
+    noise = calibrate(ObjectivePerturbation(1.0, curvature, slopes), budget).noise_multiplier
+    assert 1 - 1e-9 <= noise * gaussian.mu(epsilon, 1e-6) < 1.02
+
+
+def test_chords_are_rounded_up_to_their_ends():
+    """Where a shift is small against the determinant, bounds fall to nothing just behind it, and chords with them."""
+    promise = curve(ObjectivePerturbation(1e9, 10.0, "one_sided"), "add_remove")
+    (end, _), start = promise._chords[0], mpmath.mpf(promise._total_variation)
+    levels = end * (1 - np.geomspace(1e-12, 1e-6, 200))
+    bounds, last = promise._bounds(levels)[0], float(promise._bounds(np.array([end]))[0, 0])
+    with mpmath.workdps(50):
+        slope = (last - start) / mpmath.expm1(end)
+        chords = [start + slope * mpmath.expm1(level) for level in levels]
+    assert all(map(operator.ge, promise.profile(levels)[0], map(min, chords, bounds)))
+
+
 @pytest.mark.parametrize(
     "broken", [{"curvature": 0.0}, {"slopes": "odd"}, {"noise": "cauchy"}, {"noise_multiplier": math.inf}]
 )
@@ -244,6 +267,26 @@ def test_no_density_of_several_classes_changes_by_more_than_epsilon(classes, fea
     # Records that pull a far parameter back pull one way; two that are replaced and add up would need others around.
     assert largest >= math.sqrt(2) / scale * (1 - 1e-9)
     assert relation == "replace" or quadratic < 2.83 or largest >= 0.999 * epsilon
+
+
+@pytest.mark.parametrize("curvature", [0.01, 0.2, 0.25, 0.27, 0.4, 0.7, 3.0])
+def test_the_loss_of_the_logistic_loss_is_the_supremum_over_slopes(curvature):
+    u = np.linspace(0, 1, 100_001)
+    apart, together = 1 + math.log1p(curvature), np.max(u + 4 * curvature * u * (1 - u))
+    found = curve(ObjectivePerturbation(1.0, curvature, "logistic", "gamma"), "add_remove").pure
+    assert found == pytest.approx(min(apart, together), rel=1e-9)
+    assert found >= np.max(u + np.log1p(4 * curvature * u * (1 - u)))
+
+
+@pytest.mark.parametrize(("shift", "curvature"), [(0.5, 0.5), (1.0, 0.2), (2.0, 0.8), (0.1, 0.05)])
+def test_the_profile_of_the_logistic_loss_is_an_integral_over_its_worst_slopes(shift, curvature):
+    t, slopes = np.linspace(-9, 9, 20_001), np.linspace(0, 1, 401)[:, None]
+    losses = slopes**2 * shift**2 / 2 - slopes * shift * t + 4 * curvature * slopes * (1 - slopes)
+    weights = np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi) * (t[1] - t[0])
+    promise = curve(ObjectivePerturbation(1 / shift, curvature, "logistic"), "add_remove")
+    for epsilon in np.array([0.05, 0.3, 0.7, 0.95]) * (4 * curvature - shift**2 / 2):
+        wanted = weights @ np.maximum(1 - np.exp(epsilon - losses.max(axis=0)), 0.0)
+        assert promise._logistic(np.array([epsilon]))[0] == pytest.approx(wanted, rel=1e-3)
 
 
 def test_several_classes_have_no_profile_of_normal_noise():

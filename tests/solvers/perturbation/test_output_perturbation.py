@@ -14,6 +14,7 @@ from dpfit.data.records import Arrays
 from dpfit.geometry import L2Ball
 from dpfit.losses import (
     Bounds,
+    CustomLoss,
     Hinge,
     Huber,
     HuberDistance,
@@ -26,6 +27,7 @@ from dpfit.losses import (
 )
 from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
+from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
 from dpfit.solvers.perturbation.output_perturbation import NoisyMinimizer, excess, output_perturbation
 from dpfit.solvers.perturbation.ridge import bias
 
@@ -67,6 +69,16 @@ def test_the_sensitivity_is_attained(relation):
     moved = max(np.linalg.norm(tried._minimizer(a) - tried._minimizer(b)) for a, b in all_pairs(records, relation, 2))
     assert 0.999 * tried.sensitivity <= moved <= tried.sensitivity
     assert tried.sensitivity == pytest.approx((2.0 if relation == "replace" else 1.0) / (2 * 0.5), rel=1e-6)
+
+
+@pytest.mark.parametrize(("relation", "records"), [("replace", 1.0), ("add_remove", 2.0)])
+def test_both_neighbours_may_miss_their_minimizers(relation, records):
+    """Where rounding errors of many records are no longer small against one record, the sensitivity has them twice."""
+    tried = mechanism(Logistic(), Bounds(1.0), 10**8, 5, relation, 1e-6)
+    exact = (2.0 if relation == "replace" else 1.0) / (1e8 * 1e-6)
+    # At least the additions of each record in its block of a 64th of them.
+    assert tried.accuracy.distance > (records * 1e8) ** 2 / 64 * 2.0**-53 / (1e8 * 1e-6) > 0.005 * exact
+    assert tried.sensitivity == pytest.approx(exact + 2 * tried.accuracy.distance, rel=1e-9)
 
 
 def test_n_is_the_declared_one():
@@ -174,6 +186,40 @@ def test_a_domain_is_met_by_projection():
     problem = Minimize(n=5, loss=Logistic(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 0.1))
     plan = output_perturbation.plan(problem, Budget(epsilon=0.1))
     assert np.linalg.norm(plan.run(hostile(2)[1], random_state=1).value) <= 0.1 + 1e-12
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("row_norm", [1e-100, 1e100])
+@pytest.mark.parametrize("solver", [output_perturbation, objective_perturbation], ids=lambda solver: solver.name)
+@pytest.mark.parametrize("loss", [Logistic(), Huber(1.0)], ids=str)
+def test_plans_do_not_depend_on_the_unit_of_rows(loss, solver, row_norm):
+    unit, other = (
+        solver.plan(
+            Minimize(n=1000, loss=loss, bounds=Bounds(size, -1.0, 1.0), features=3), Budget(epsilon=1, delta=1e-6)
+        ).mechanism
+        for size in (1.0, row_norm)
+    )
+    assert other.noise == unit.noise
+    assert other.ridge / row_norm**2 == pytest.approx(unit.ridge, rel=1e-6)
+    assert other.risk.expected == pytest.approx(unit.risk.expected, rel=1e-6)
+
+
+def test_constants_that_hold_on_a_domain_only_are_refused():
+    """A squared loss with slopes of at most 2 in the unit ball: outside, one record moves the minimizer further."""
+    squared = CustomLoss(
+        value_function=lambda theta, rows, labels: (rows @ theta - labels) ** 2 / 2,
+        gradient_function=lambda theta, rows, labels: (rows @ theta - labels)[:, None] * rows,
+        lipschitz_bound=2.0,
+        smoothness_bound=1.0,
+        is_convex=True,
+    )
+    everywhere = Minimize(n=5, loss=squared, bounds=Bounds(1.0, -1.0, 1.0), features=1)
+    assert output_perturbation.plan(everywhere, Budget(epsilon=1.0)).basis.arithmetic == "idealised"
+    inside = replace(everywhere, domain=L2Ball(1, 1.0))
+    with pytest.raises(ValueError, match="minimizes over the whole space"):
+        output_perturbation.plan(inside, Budget(epsilon=1.0))
+    with pytest.raises(ValueError, match="minimizes over the whole space"):
+        NoisyMinimizer(inside, "replace", 0.1, "gaussian", 1.0)
 
 
 def test_what_cannot_be_planned_is_refused():

@@ -143,6 +143,26 @@ def test_hostile_data_give_a_model(epsilon):
             assert np.isfinite(theta).all()
 
 
+@pytest.mark.parametrize(("row_norm", "label"), [(1e-100, 1e-223), (1.0, 1e-310), (1e100, 1e-300)])
+def test_labels_whose_products_vanish_are_refused(row_norm, label):
+    """Of products at the end of the range, rounding is a part that no sensitivity allows for; beyond, weights are
+    infinite."""
+    with pytest.raises(ValueError, match="largest absolute value of a label"):
+        sufficient_statistics.plan(problem(bounds=Bounds(row_norm, -label, label)), Budget(epsilon=1.0))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("row_norm", [1e-100, 1e100])
+@pytest.mark.parametrize("label", [1e-100, 1e100])
+def test_the_smallest_and_largest_records_are_as_good_as_others(row_norm, label):
+    rows = row_norm * np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [-0.6, 0.8]])
+    labels = label * np.array([1.0, -0.5, 0.3, 0.1])
+    plan = sufficient_statistics.plan(problem(4, bounds=Bounds(row_norm, -label, label)), Budget(epsilon=1e6))
+    _, theta = plan.run(Arrays(rows, labels), random_state=1).value
+    wanted = np.linalg.solve(rows.T @ rows / row_norm**2, rows.T @ labels / row_norm / label)
+    assert theta * (row_norm / label) == pytest.approx(wanted, abs=1e-3)
+
+
 def test_what_cannot_be_planned_is_refused():
     budget = Budget(epsilon=1.0)
     with pytest.raises(ValueError, match="Squared"):

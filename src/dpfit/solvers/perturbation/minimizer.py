@@ -22,6 +22,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from dpfit.core import Minimize
 from dpfit.data.records import Data
 from dpfit.kernels.rounding import gamma
+from dpfit.losses.custom import DeclaredLoss
 from dpfit.losses.glm import GLM
 from dpfit.losses.softmax import Softmax
 
@@ -30,6 +31,8 @@ Floats = NDArray[np.float64]
 _UNIT = 2.0**-53
 _TOLERANCE = 1e-8
 """Accepted gradients, relative to the largest gradient of one record."""
+_LARGEST = 1e130
+"""Gradients, parameters and one over the tolerance: squares of these, 1e15 times as large, are still numbers."""
 _NEWTON_STEPS = 100
 _TRIALS = 60
 _LEVEL = 0.3
@@ -68,6 +71,12 @@ def largest_count(problem: Minimize, relation: str) -> int:
 
 def steepest(problem: Minimize) -> float:
     """The largest norm of one record's gradient at any parameter whatsoever."""
+    if isinstance(problem.loss, DeclaredLoss) and problem.domain is not None:
+        # Minimizers are those of the whole space. Elsewhere, the gradients of a declared loss may be larger.
+        raise ValueError(
+            "constants of a declared loss need hold on its domain only, and this algorithm minimizes over the whole "
+            "space: leave the domain out, declare constants that hold everywhere, and project what is released"
+        )
     return problem.loss.lipschitz(problem.bounds, None).value
 
 
@@ -97,6 +106,12 @@ def accuracy(problem: Minimize, strength: float, relation: str, *, linear: float
     slope, bend = steepest(problem), smoothest(problem)
     pull = records * slope
     farthest = (pull + linear) / strength
+    # Norms are square roots of sums of squares: one that vanished would accept any point, one that overflowed none.
+    if not max(pull + linear, farthest, 1 / (_TOLERANCE * slope)) <= _LARGEST:
+        raise ValueError(
+            f"gradients of up to {slope:.3g} for a record, with a ridge of {strength / problem.n:.3g}, are out of the "
+            "range of double precision; scale rows and labels"
+        )
     if (height := _height(problem)) < math.inf:
         farthest = min(farthest, 2 * linear / strength + math.sqrt(2 * records * height / strength))
     smoothness = (records * bend + strength) * (1 + 1e-9)
@@ -263,7 +278,9 @@ def _searched(objective: Objective, theta: Floats, gradient: Floats, direction: 
 
 def _conjugate_gradients(product: Callable[[Floats], Floats], target: Floats, precision: float) -> Floats:
     """An approximate solution of a positive definite system, which descends however early it stops."""
-    solution, residual = np.zeros_like(target), target.copy()
+    # In units of the target, so that no square of it meets the square of a row.
+    unit = float(np.linalg.norm(target))
+    solution, residual = np.zeros_like(target), target / unit
     direction, square = residual.copy(), float(residual @ residual)
     goal = precision**2 * square
     for _ in range(_CONJUGATE_STEPS):
@@ -275,7 +292,7 @@ def _conjugate_gradients(product: Callable[[Floats], Floats], target: Floats, pr
         residual -= square / curvature * image
         square, previous = float(residual @ residual), square
         direction = residual + square / previous * direction
-    return solution if solution.any() else target
+    return unit * solution if solution.any() else target
 
 
 def _descend(objective: Objective, accuracy: Accuracy) -> Floats:

@@ -54,8 +54,9 @@ def predicted_risk(problem: Minimize, ridge: float, *, output: float, linear: fl
 
     def risk(supposed: Supposed) -> float:
         whole = supposed.curvatures + ridge
-        pulled = (ridge - problem.ridge) ** 2 * supposed.squares
-        return supposed.excess(output + (linear + pulled) / whole**2, problem.ridge)
+        # Quotients before squares: those of curvatures near 1e-200 vanish.
+        pulled = ((ridge - problem.ridge) / whole) ** 2 * supposed.squares
+        return supposed.excess(output + linear / whole / whole + pulled, problem.ridge)
 
     supposed = suppositions(problem, slope, slope / _curved(problem))
     return Risk(typical(supposed, risk), "excess empirical risk")
@@ -78,5 +79,8 @@ def best_ridge(problem: Minimize, noise: Callable[[float], float]) -> float:
         candidates = np.append(problem.ridge, candidates[candidates > problem.ridge])
     risks = [noise(float(ridge)) + bias(problem, float(ridge)) for ridge in candidates]
     if not math.isfinite(min(risks)):
-        raise ValueError("no ridge gives a certified minimizer here: the declared n is too large for double precision")
+        raise ValueError(
+            "no ridge gives a certified minimizer here: the declared n is too large, or bounds are too far from one, "
+            "for double precision"
+        )
     return float(candidates[int(np.argmin(risks))])

@@ -25,7 +25,7 @@ from dpfit.kernels.rounding import sum_error
 from dpfit.losses import Bounds, Squared
 from dpfit.noise import add_gaussian, add_l2_laplace
 from dpfit.privacy import Basis, Budget, calibrate
-from dpfit.privacy.check import non_negative, one_of
+from dpfit.privacy.check import moderate, non_negative, one_of
 from dpfit.privacy.event import Composed, Event, Gaussian, L2Laplace
 from dpfit.solvers.perturbation.minimizer import largest_count
 from dpfit.solvers.perturbation.output_perturbation import agreeing_records, minimizer_assumptions, noises, require_data
@@ -138,6 +138,8 @@ class NoisyLeastSquares(NoisyStatistics):
     damping: float = 0.0
 
     def __post_init__(self) -> None:
+        # Products of smaller labels with rows may vanish, and their weight may not be finite.
+        moderate("the largest absolute value of a label", self.problem.bounds.label_size)
         super().__post_init__()
         non_negative("damping", self.damping)
 
