@@ -90,6 +90,15 @@ def test_strong_convexity_shapes_the_noise():
     assert strong.multipliers[0] > 2 * strong.multipliers[-1]
 
 
+@pytest.mark.parametrize("ridge", [0.1, 1.0])
+def test_what_is_planned_under_strong_convexity_can_be_run(ridge):
+    """The first steps of a long schedule once had noise beyond what a grid holds: charged, and then an error."""
+    facts = problem(n=3000, d=20, ridge=ridge)
+    mechanism = langevin.plan(facts, Budget(mu=0.25)).mechanism
+    value = mechanism.run(Arrays(np.tile(np.eye(20), (150, 1)), np.ones(3000)), Run(Source(4)))
+    assert np.linalg.norm(value) <= 1 + 1e-9
+
+
 def test_averages_survive_where_the_last_iterate_stalls():
     """[LD] Appendix H: the norm on the unit ball; noise keeps iterates away from the corner, their average is close."""
     from dpfit.losses import HuberDistance

@@ -207,3 +207,10 @@ def test_iterates_stay_in_the_domain():
     plan = noisy_gd.plan(logistic(n=10, d=2, domain=ball), Budget(mu=0.01), max_passes=10)
     value = plan.run(Arrays(np.ones((10, 2)), np.ones(10)), random_state=3).value
     assert np.linalg.norm(value) <= 0.5 + 1e-12
+
+
+@pytest.mark.parametrize(("mu", "why"), [(1e-10, "grid"), (1e12, "without noise")])
+def test_noise_that_cannot_be_drawn_is_refused_when_it_is_planned(mu, why):
+    problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), features=3)
+    with pytest.raises(ValueError, match=why):
+        noisy_gd.plan(problem, Budget(mu=mu))

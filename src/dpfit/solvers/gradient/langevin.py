@@ -35,6 +35,9 @@ from dpfit.solvers.gradient.noisy_gd import (
 )
 from dpfit.solvers.gradient.scales import unclipped
 
+_FORGOTTEN = 40.0
+"""The logarithm by which the weight of the last step is above that of the first, at most: all is forgotten by then."""
+
 
 def risk_bound(mechanism: NoisyGD) -> float:
     """The proven bound on the expected excess risk of the weighted average."""
@@ -107,8 +110,8 @@ def _best_step(mechanism: NoisyGD) -> tuple[float, NoisyGD]:
     candidates = []
     for share in 0.75 * 2.0 ** (-np.arange(0, 48) / 4):
         size = float(share * longest)
-        if mechanism.steps * -math.log1p(-size * problem.ridge) > 600:
-            continue  # the weights of the first steps would be too small for a double
+        if mechanism.steps * -math.log1p(-size * problem.ridge) > _FORGOTTEN:
+            continue  # more steps bring nothing, and the first ones would have noise that no grid can hold
         tried = replace(mechanism, step_size=size, growth=size * problem.ridge)
         candidates.append((risk_bound(tried), tried))
     return min(candidates, key=lambda pair: pair[0], default=(math.inf, mechanism))

@@ -464,6 +464,8 @@ def gaussian_multiplier(name: str, budget: Budget) -> float:
     try:
         event = calibrate(Gaussian(1.0), budget)
     except NotReachable:
+        if budget.kind != "pure":
+            raise
         raise NotReachable(
             f"{name} cannot promise pure epsilon; give a delta (far below 1 / n), mu or rho, or use output_perturbation"
         ) from None
