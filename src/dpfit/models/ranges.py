@@ -42,7 +42,7 @@ def shares(budget: Budget, missing: ColumnRanges | None) -> list[tuple[Budget | 
     (which add up) may go to a fit with noise of another kind, or on samples. A large epsilon is shared as a pure one.
     """
     if missing is None:
-        return [(None, budget)]
+        return [(None, one) for one in _with_pure(budget)]
     first, second = budget.split(BOUNDS_SHARE)
     ways: list[tuple[Budget | None, Budget]] = [(first, second)]
     if first.mu is None or not budget.epsilon or not budget.delta:
@@ -81,3 +81,9 @@ def read_off(scaling: Scaling, missing: ColumnRanges, data: Arrays) -> Scaling:
     labels = labels[np.isfinite(labels)] if np.isfinite(labels).any() else np.array([-1.0, 1.0])
     lowest, highest = float(labels.min()), float(labels.max())
     return replace(found, label_lower=lowest, label_upper=max(highest, lowest + max(1e-9, 1e-9 * abs(lowest))))
+
+
+def _with_pure(budget: Budget) -> list[Budget]:
+    """A pure promise keeps the budget, too: where noise is nothing, its minimizers are nearer than descents come."""
+    large = budget.kind == "approximate" and budget.epsilon is not None and budget.epsilon > _LARGE
+    return [budget, replace(budget, delta=None)] if large else [budget]
