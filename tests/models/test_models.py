@@ -335,6 +335,22 @@ def test_what_leaks_is_said_and_written_down(line):
         LogisticRegression(1.0, 0.01, bounds=(-1, 1)).fit(X, y)
 
 
+@pytest.mark.parametrize("settings", [{"delta": 0.5}, {"random_state": 1}, {"bounds": "from_data"}], ids=str)
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, BoundedMean])
+def test_warnings_are_about_the_line_that_called(kind, settings, line):
+    """Python shows a warning once for each line, so one about a line of dpfit would be shown for the first fit only."""
+    if kind is BoundedMean and "bounds" in settings:
+        return
+    model = kind(**{"bounds": (-1, 1), **settings})
+    with pytest.warns(UserWarning, match="1 / n|random_state|from_data") as seen:
+        model.fit(*line[:2])
+    if "delta" in settings and kind is not BoundedMean:
+        with pytest.warns(UserWarning, match="1 / n") as planned:
+            model.plan(4000, 2)
+        seen = [*seen, *planned]
+    assert {warning.filename for warning in seen} == {__file__}
+
+
 def test_add_remove_needs_a_public_number(line):
     X, y, _ = line
     with pytest.raises(ValueError, match="n_public"):

@@ -27,7 +27,7 @@ from dpfit.losses.base import Loss
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
 from dpfit.models.inputs import labels_of, require_numbers
 from dpfit.models.intervals import Ends, NoiseInterval, noise_reach
-from dpfit.models.leaks import FROM_DATA, leaky
+from dpfit.models.leaks import FROM_DATA, leaky, warn_caller
 from dpfit.models.ranges import after, ends, read_off, shares
 from dpfit.models.scaling import Scaling, scaled
 from dpfit.models.users import PerUser, record_budgets
@@ -62,11 +62,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _budget(self, n: int) -> Budget:
         count("n", n)
         if self.delta and self.delta >= 1 / n:
-            warnings.warn(
+            warn_caller(
                 f"delta = {self.delta:g} is not far below 1 / n = {1 / n:g}: releasing a random record outright would "
-                "be allowed; take delta below 0.01 / n",
-                UserWarning,
-                stacklevel=4,
+                "be allowed; take delta below 0.01 / n"
             )
         return Budget(epsilon=self.epsilon, delta=self.delta or None, relation=self._relation)
 

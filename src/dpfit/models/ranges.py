@@ -11,7 +11,7 @@ import numpy as np
 from dpfit.core import Chain, Plan
 from dpfit.data.records import Arrays
 from dpfit.mechanisms.private_bounds import ColumnRanges
-from dpfit.models.leaks import LeakWarning
+from dpfit.models.leaks import LeakWarning, warn_caller
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget, gaussian
 from dpfit.solvers.auto import Chosen
@@ -62,10 +62,8 @@ def after(first: Plan, plan: Plan) -> Plan:
 
 def read_off(scaling: Scaling, missing: ColumnRanges, data: Arrays) -> Scaling:
     """Ranges read off the data: not private, for tests and comparisons."""
-    warnings.warn(
-        "bounds='from_data' reads ranges off the records: the guarantee does not cover what they tell",
-        LeakWarning,
-        stacklevel=5,
+    warn_caller(
+        "bounds='from_data' reads ranges off the records: the guarantee does not cover what they tell", LeakWarning
     )
     rows = data.matrix.toarray() if hasattr(data.matrix, "toarray") else np.asarray(data.matrix, dtype=np.float64)
     finite = np.where(np.isfinite(rows), rows, np.nan)
