@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpfit.catalogue import ENTRIES
 from dpfit.core import Answer, Minimize, Plan, Release
@@ -25,7 +25,7 @@ from dpfit.ledger import account_for
 from dpfit.losses import Bounds
 from dpfit.losses.base import Loss
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
-from dpfit.models.inputs import labels_of, require_numbers
+from dpfit.models.inputs import labels_of, require_numbers, validated
 from dpfit.models.intervals import Ends, NoiseInterval, noise_reach
 from dpfit.models.leaks import FROM_DATA, leaky, warn_caller
 from dpfit.models.ranges import after, ends, read_off, shares
@@ -290,12 +290,11 @@ class PrivateModel(PrivateEstimator):
         """More rows like those of the fit."""
         if self.schema is not None:
             return self.schema.matrix(X)
-        return validate_data(
+        return validated(
             self,
             X,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
             # Under add/remove a paid score may be one of no records.
             ensure_min_samples=0,
             reset=False,
@@ -316,12 +315,11 @@ class PrivateModel(PrivateEstimator):
         """Rows and labels. Only public facts can be wrong: shapes, types, names; values are repaired later."""
         if self.schema is None:
             require_numbers("X", X, axes=2)
-        rows = validate_data(
+        rows = validated(
             self,
             X if self.schema is None else self.schema.matrix(X),
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
             ensure_min_samples=self._least_records,
         )
         if self.schema is not None:

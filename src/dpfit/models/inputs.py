@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
+from sklearn.utils.validation import validate_data
+
+from dpfit.losses.guards import as_floats
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +43,12 @@ def require_numbers(name: str, values: Any, axes: int = 1) -> None:
         )
 
 
+@np.errstate(over="ignore")
+def validated(model: Any, X: Any, **checks: Any) -> Any:
+    """Rows with the shape, type and names that a model asks for; no value is an error, or a warning about its size."""
+    return validate_data(model, X, ensure_all_finite=False, **checks)
+
+
 def labels_of(y: Any) -> NDArray[Any]:
     """One label for each record; only their shape and dtype can be wrong."""
     _refuse_complex("y", dtypes_of(y))
@@ -54,7 +63,7 @@ def as_numbers(labels: Any) -> Floats:
     """
     values = np.asarray(labels)
     if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
+        return np.asarray(as_floats(values))
     return np.array([_number(one) for one in values.tolist()], dtype=np.float64)
 
 
