@@ -100,3 +100,20 @@ def test_numbers_that_only_a_long_double_holds_cause_no_warning(kind):
     if kind is not BoundedMean:
         assert np.isfinite(model.predict(X)).all()
         assert np.isfinite(private_score(model, X, y, Budget(epsilon=1.0)).value)
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
+def test_no_message_tells_how_many_records_there_are(kind):
+    """Under add/remove that is private; a table that is cut wrongly is refused without a number."""
+    model = kind(1.0, bounds=(-1.0, 1.0), neighbours="add_remove", n_public=50, max_rows_per_user=1)
+    for y, ids in (
+        (LABELS[:-1], None),
+        (ROWS, None),
+        (LABELS[None], None),
+        (3.0, None),
+        (LABELS, LABELS[1:]),
+        (LABELS, 7),
+    ):
+        with pytest.raises(ValueError, match="for each record") as error:
+            model.fit(ROWS, y, user_id=ids)
+        assert not any(number in str(error.value) for number in ("60", "59"))

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from dpfit.catalogue import ENTRIES
@@ -25,7 +24,7 @@ from dpfit.ledger import account_for
 from dpfit.losses import Bounds
 from dpfit.losses.base import Loss
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
-from dpfit.models.inputs import labels_of, require_numbers, validated
+from dpfit.models.inputs import labels_of, require_as_many, require_numbers, validated
 from dpfit.models.intervals import Ends, NoiseInterval, noise_reach
 from dpfit.models.leaks import FROM_DATA, leaky, warn_caller
 from dpfit.models.ranges import after, ends, read_off, shares
@@ -268,6 +267,8 @@ class PrivateModel(PrivateEstimator):
 
     def _release(self, rows: Any, labels: Any, users: Any = None) -> tuple[Release, Scaling, Floats]:
         """Plan, charge, run; returns the release, the scaling that was used and the weights."""
+        if users is not None:
+            require_as_many("user_id", users, len(labels))
         data = Arrays(rows, labels, users, self._public_records())
         n = self._public_n(data.n)
         plan, scaling, missing = self._plan(n, data.width, data, by_user=users is not None)
@@ -328,7 +329,7 @@ class PrivateModel(PrivateEstimator):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         labels = labels_of(y)
-        check_consistent_length(rows, labels)
+        require_as_many("y", labels, rows.shape[0])
         return rows, labels
 
     def _rows(self, X: Any) -> Any:

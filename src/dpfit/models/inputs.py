@@ -52,7 +52,19 @@ def validated(model: Any, X: Any, **checks: Any) -> Any:
 def labels_of(y: Any) -> NDArray[Any]:
     """One label for each record; only their shape and dtype can be wrong."""
     _refuse_complex("y", dtypes_of(y))
+    if shape_of(y)[1:] not in ((), (1,)) or not shape_of(y):
+        raise ValueError("y should be a 1d array: one label for each record")
     return np.asarray(column_or_1d(y, warn=True))
+
+
+def require_as_many(name: str, values: Any, records: int) -> None:
+    """Refuse another number than one for each record, without saying how many there are: that may be private."""
+    try:
+        fits = len(values) == records
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{name} must have one entry for each record of X, neither more nor fewer")
 
 
 def as_numbers(labels: Any) -> Floats:
