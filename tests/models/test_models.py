@@ -740,3 +740,15 @@ def test_a_missing_number_is_no_error(labels, line):
     for y in (labels, gap):
         model = LinearRegression(1.0, bounds=(-1, 1), y_bounds=(0, 1)).fit(line[0][:40], y)
         assert np.isfinite(model.coef_).all()
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, BoundedMean])
+def test_masked_arrays_are_refused(kind, line):
+    """What they hide would be used like the rest."""
+    X, y, _ = line
+    model = kind(1.0, bounds=(-1, 1))
+    with pytest.raises(ValueError, match="X must not be a masked array: fill it with NaN"):
+        model.fit(np.ma.masked_array(X, mask=X > 0.5), y)
+    if kind is not BoundedMean:
+        with pytest.raises(ValueError, match="y must not be a masked array"):
+            model.fit(X, np.ma.masked_array(y, mask=y > 0))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import validate_data
 
-from dpfit.losses.guards import as_floats
+from dpfit.losses.guards import as_floats, unmasked
 
 Floats = NDArray[np.float64]
 
@@ -31,7 +31,7 @@ def shape_of(values: Any) -> tuple[int, ...]:
 
 def require_numbers(name: str, values: Any, axes: int = 1) -> None:
     """Refuse texts, objects and too few axes by dtype and shape, which are public: other errors would quote records."""
-    dtypes = dtypes_of(values)
+    dtypes = dtypes_of(unmasked(name, values))
     _refuse_complex(name, dtypes)
     if not all(map(holds_numbers, dtypes)):
         raise ValueError(f"{name} must hold numbers; read columns of texts or objects through a dpfit.Schema")
@@ -51,7 +51,7 @@ def validated(model: Any, X: Any, **checks: Any) -> Any:
 
 def labels_of(y: Any) -> NDArray[Any]:
     """One label for each record; only their shape and dtype can be wrong."""
-    _refuse_complex("y", dtypes_of(y))
+    _refuse_complex("y", dtypes_of(unmasked("y", y)))
     if shape_of(y)[1:] not in ((), (1,)) or not shape_of(y):
         raise ValueError("y should be a 1d array: one label for each record")
     return np.asarray(column_or_1d(y, warn=True))
