@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn import linear_model
 from sklearn.base import clone
@@ -752,3 +753,20 @@ def test_masked_arrays_are_refused(kind, line):
     if kind is not BoundedMean:
         with pytest.raises(ValueError, match="y must not be a masked array"):
             model.fit(X, np.ma.masked_array(y, mask=y > 0))
+
+
+@pytest.mark.parametrize("cell", [True, None])
+def test_an_empty_cell_of_an_arrow_table_is_no_error(cell, line):
+    X, y, _ = line
+    model = LogisticRegression(1.0, bounds=(-1, 1))
+    flags = pa.array([cell, *(X[1:, 0] > 0).tolist()])
+    for rows in (pa.table({"a": flags, "b": flags}), pa.table({"a": X[:, 0], "b": flags})):
+        assert np.isfinite(model.fit(rows, y).coef_).all()
+        assert model.predict(rows).shape == y.shape
+    for labels in (flags, pa.chunked_array([flags])):
+        assert model.fit(X, labels).classes_.tolist() == [False, True]
+    for texts in (pa.table({"a": ["x"] * len(y)}), pa.table({"a": pa.array(["x"] * len(y)).dictionary_encode()})):
+        with pytest.raises(ValueError, match="must hold numbers"):
+            model.fit(texts, y)
+        with pytest.raises(ValueError, match="declare the classes"):
+            model.fit(X, texts["a"])

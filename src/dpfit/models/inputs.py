@@ -17,6 +17,9 @@ Floats = NDArray[np.float64]
 
 def dtypes_of(values: Any) -> list[Any]:
     """The dtypes of the columns, which are public; of a list, what numpy makes of it."""
+    if type(values).__module__.startswith("pyarrow"):
+        # What NumPy makes of it depends on whether a cell is empty.
+        return [_of_arrow(kind) for kind in (values.schema.types if hasattr(values, "schema") else [values.type])]
     found = getattr(values, "dtypes", None)
     if found is not None and np.ndim(found):
         return list(found)
@@ -84,6 +87,14 @@ def _number(label: Any) -> float:
         return float(label)
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+def _of_arrow(kind: Any) -> np.dtype[Any]:
+    from pyarrow import types
+
+    if types.is_boolean(kind):
+        return np.dtype(np.bool_)
+    return np.dtype(np.float64 if types.is_integer(kind) or types.is_floating(kind) else object)
 
 
 def _refuse_complex(name: str, dtypes: list[Any]) -> None:
