@@ -173,6 +173,17 @@ def test_a_wrong_public_number_costs_nothing(tmp_path, line):
     assert ledger.status("people").spent.amount == 0
 
 
+@pytest.mark.filterwarnings("ignore:random_state")
+def test_a_seed_that_is_none_costs_nothing(tmp_path, line):
+    X, y, _ = line
+    ledger = Ledger.create(tmp_path / "budget.ledger")
+    ledger.register("people", Budget(epsilon=1.0), currency="pure")
+    for seed in (np.random.RandomState(0), "0", -1):
+        with pytest.raises((TypeError, ValueError), match="random_state must be an integer"):
+            LogisticRegression(1.0, bounds=(-1, 1), random_state=seed, ledger=ledger, dataset="people").fit(X, y)
+    assert ledger.status("people").spent.amount == 0
+
+
 @pytest.mark.parametrize("bounds", [(-1, 1), None], ids=["declared", "private"])
 @pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
 @pytest.mark.parametrize("kind", [LinearRegression, Ridge])
