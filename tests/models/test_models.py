@@ -548,6 +548,37 @@ def test_nothing_about_a_score_but_its_value_depends_on_the_records(metric, line
         assert "secret" not in str(error.value)
 
 
+def test_a_score_that_cannot_be_made_costs_nothing(tmp_path, line):
+    X, y, _ = line
+    ledger = Ledger.create(tmp_path / "b.ledger")
+    ledger.register("people", Budget(epsilon=1.0), currency="pure")
+    model, paid = LogisticRegression(5.0, bounds=(-1, 1)).fit(X, y), {"ledger": ledger, "dataset": "people"}
+    svc = LinearSVC(5.0, bounds=(-1, 1)).fit(X, y)
+    with pytest.raises(ValueError, match="score 'accuracy' instead"):
+        private_score(svc, X, y, Budget(epsilon=1.0), metric="log_loss", **paid)
+    with pytest.raises(ValueError, match="leave out n_public, which is 7"):
+        private_score(model, X, y, Budget(epsilon=1.0), n_public=7, **paid)
+    with pytest.raises(ValueError, match="X must hold numbers"):
+        private_score(model, X.astype(str), y, Budget(epsilon=1.0), **paid)
+    with pytest.raises(ValueError, match=r"budget must be a dpfit\.Budget, such as"):
+        private_score(model, X, y, 1.0, **paid)
+    assert ledger.status("people").spent.amount == 0
+
+
+def test_a_score_reads_the_tables_that_a_schema_reads(line):
+    """More columns than the schema names, or a mapping."""
+    X, y, _ = line
+    table = {"a": X[:, 0], "more": ["text"] * len(y)}
+    model = LogisticRegression(50.0, schema=Schema((Number("a", -1, 1, nullable=True),), scale="symmetric"))
+    pipeline = make_pipeline(model.schema, LogisticRegression(50.0, row_norm=model.schema.bound))
+    for fitted in (model.fit(table, y), pipeline.fit(table, y)):
+        for rows in (table, pd.DataFrame(table), pl.DataFrame(table)):
+            score = private_score(fitted, rows, y, Budget(epsilon=1e3)).value
+            assert score == pytest.approx((fitted.predict(rows) == y).mean(), abs=1e-3)
+        with pytest.raises(ValueError, match="one label for each record"):
+            private_score(fitted, table, y[1:], Budget(epsilon=1.0))
+
+
 def test_a_score_of_a_pipeline(line):
     X, _, values = line
     schema = Schema((Number("a", -1, 1), Number("b", -1, 1)))
