@@ -613,6 +613,21 @@ def test_saved_models_come_back_and_damaged_files_do_not(kind, tmp_path, line):
         save(kind(), path)
 
 
+def test_parameters_that_a_fit_takes_can_be_saved(tmp_path, line):
+    X, y, _ = line
+    texts = np.where(y, "b", "a")
+    for classes, labels in ((range(2), y), (np.array([0, 1], object), y), (pd.Index(["a", "b"]), texts)):
+        bounds = (pd.Series([-1.0, -1.0]), pl.Series([1.0, 1.0]))
+        model = LogisticRegression(1.0, classes=classes, bounds=bounds).fit(X, labels)
+        save(model, tmp_path / "model.json")
+        again = load(tmp_path / "model.json")
+        assert (list(again.classes), again.bounds) == (list(classes), [[-1.0, -1.0], [1.0, 1.0]])
+        assert np.array_equal(again.predict(X), model.predict(X))
+    bins = LogisticRegression(1.0, bounds=(-1, 1)).fit(X, pd.cut(X[:, 0], [-1, 0, 1]))
+    with pytest.raises(ValueError, match="only classes that are numbers or texts"):
+        save(bins, tmp_path / "model.json")
+
+
 MALFORMED = {
     "another class": lambda content: content.update(model="os"),
     "no scaling": lambda content: content.pop("scaling"),
