@@ -156,6 +156,21 @@ def test_solvers_and_their_passes_are_checked(line):
         LogisticRegression(1.0, 1e-6, bounds=(-1, 1), solver="noisy_gd", max_passes=0).fit(X, y)
 
 
+WRONG = [
+    ("epsilon", None), ("delta", "1e-6"), ("ridge", None), ("ridge", "1"), ("row_norm", "2"), ("quantile", "half"),
+    ("quantile", 1.0), ("schema", "schema.toml"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_errors_name_the_parameter_that_is_wrong(name, value, line):
+    facts = {} if name == "schema" else {"bounds": (-1, 1)}
+    model = QuantileRegressor(**{"y_bounds": (0, 10), **facts, name: value})
+    for attempt in (lambda: model.fit(line[0], line[2]), lambda: model.plan(4000, 2)):
+        with pytest.raises(ValueError, match=f"^{name} must "):
+            attempt()
+
+
 @pytest.mark.parametrize("number", [0, -5, 10.5, "10"])
 def test_the_public_number_is_a_whole_one(number, line):
     X, y, _ = line

@@ -31,7 +31,7 @@ from dpfit.models.ranges import after, ends, read_off, shares
 from dpfit.models.scaling import Scaling, scaled
 from dpfit.models.users import PerUser, record_budgets
 from dpfit.privacy import Budget, Guarantee
-from dpfit.privacy.check import count, one_of
+from dpfit.privacy.check import count, non_negative, one_of, positive, probability
 from dpfit.solvers.auto import auto
 from dpfit.solvers.public_data.descent import RECORDS_PER_DIMENSION
 
@@ -60,7 +60,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _budget(self, n: int) -> Budget:
         count("n", n)
-        if self.delta and self.delta >= 1 / n:
+        if self.epsilon is None:
+            raise ValueError("epsilon must be a number above 0, got None; smaller means more private, 1 is common")
+        if self.delta and probability("delta", self.delta) >= 1 / n:
             warn_caller(
                 f"delta = {self.delta:g} is not far below 1 / n = {1 / n:g}: releasing a random record outright would "
                 "be allowed; take delta below 0.01 / n"
@@ -146,8 +148,15 @@ class PrivateModel(PrivateEstimator):
 
         A schema knows the number of columns. ``by_user`` is for a fit that is told whose the records are.
         """
+        self._require_schema()
         columns = n_features if self.schema is None else len(self.schema.names)
         return self._plan(n, count("n_features", columns), by_user=by_user)[0]
+
+    def _require_schema(self) -> None:
+        if not isinstance(self.schema, Schema | None):
+            raise ValueError(
+                f"schema must be a dpfit.Schema, got {type(self.schema).__name__}; Schema.read reads one from a file"
+            )
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
         raise NotImplementedError
@@ -188,7 +197,8 @@ class PrivateModel(PrivateEstimator):
         """
         if self.schema is not None:
             return self.schema.bound
-        return math.sqrt(min(columns, 2 + columns / 3)) if self.row_norm is None else float(self.row_norm)
+        even = math.sqrt(min(columns, 2 + columns / 3))
+        return even if self.row_norm is None else positive("row_norm", self.row_norm)
 
     def _plan(
         self, n: int, columns: int, data: Any = None, *, by_user: bool = False
@@ -240,7 +250,7 @@ class PrivateModel(PrivateEstimator):
             loss=self._loss(scaling, budget, n, features),
             bounds=Bounds(scaling.bound, *labels),
             features=features,
-            ridge=float(self.ridge),
+            ridge=non_negative("ridge", self.ridge),
         )
         if self.public is not None:
             if budget.kind == "pure":
@@ -314,6 +324,7 @@ class PrivateModel(PrivateEstimator):
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Rows and labels. Only public facts can be wrong: shapes, types, names; values are repaired later."""
+        self._require_schema()
         if self.schema is None:
             require_numbers("X", X, axes=2)
         rows = validated(
