@@ -492,6 +492,8 @@ def test_every_fit_is_charged(tmp_path, line):
         model.fit(X, y)
     with pytest.raises(ValueError, match="dataset="):
         LogisticRegression(0.25, bounds=(-1, 1), ledger=ledger).fit(X, y)
+    with pytest.raises(ValueError, match="give ledger=, or leave out both"):
+        LogisticRegression(0.25, bounds=(-1, 1), dataset="people").fit(X, y)
 
 
 def test_a_paid_score(tmp_path, line):
