@@ -325,6 +325,17 @@ def test_classes_that_are_none_are_refused(classes, line):
         LogisticRegression(1.0, bounds=(-1, 1), classes=[1]).fit(X, y)
 
 
+@pytest.mark.parametrize("labels", [int, bool, float])
+def test_texts_are_no_classes_of_numbers(labels, line):
+    """By their dtypes, which are public: all labels would count as the first class."""
+    X, y, _ = line
+    with pytest.raises(ValueError, match="declare numbers, or give the labels as texts"):
+        LogisticRegression(1.0, bounds=(-1, 1), classes=["0", "1"]).fit(X, y.astype(labels))
+    assert (
+        LogisticRegression(1.0, bounds=(-1, 1), classes=["0", "1"]).fit(X, y.astype(str)).predict(X).dtype.kind == "U"
+    )
+
+
 @pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, BoundedMean])
 def test_a_refused_fit_leaves_the_model_as_it_was(kind, tmp_path, line):
     X, y, _ = line
@@ -333,13 +344,14 @@ def test_a_refused_fit_leaves_the_model_as_it_was(kind, tmp_path, line):
     facts = {"classes": ["a", "b"]} if kind is LogisticRegression else {}
     facts |= {"y_bounds": (0, 1)} if kind is LinearRegression else {}
     model = kind(1.0, bounds=(-1, 1), **facts)
-    model.fit(pd.DataFrame(X, columns=["p", "q"]), np.where(y, "b", "a") if facts.get("classes") else y)
+    labels = np.where(y, "b", "a") if "classes" in facts else y
+    model.fit(pd.DataFrame(X, columns=["p", "q"]), labels)
     model.set_params(ledger=ledger, dataset="people")
     if kind is LogisticRegression:
         model.set_params(classes=["a", "b", "c"])
     before = dict(vars(model))
     with pytest.raises(BudgetExceeded):
-        model.fit(np.column_stack([X, X]), y)
+        model.fit(np.column_stack([X, X]), labels)
     assert vars(model).keys() == before.keys()
     assert all(value is before[name] for name, value in vars(model).items())
     assert list(model.feature_names_in_) == ["p", "q"]
