@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import linprog, minimize
 
 from dpfit.models import (
     BoundedMean,
@@ -63,6 +63,26 @@ def test_linear_models(kind, settings, delta, declared, table):
         return np.mean(problem.loss.value(rows @ weights, labels)) + problem.ridge / 2 * weights @ weights
 
     assert distance_to_optimum(objective, np.ravel(model.weights_)) < 1e-3
+
+
+@pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_quantiles_far_from_the_middle(delta, neighbours):
+    """The optimum by linear programming; a rounded corner moves it by a share of its width, 0.002."""
+    random = np.random.default_rng(5)
+    X = random.uniform(-1, 1, (500, 6))
+    y = np.clip(X @ random.normal(size=6) + 0.5 * random.normal(size=500), -5, 5)
+    facts = {"bounds": (-1, 1), "y_bounds": (-5, 5), "neighbours": neighbours, "n_public": 500}
+    model = QuantileRegressor(1e6, delta, quantile=0.9, **facts).fit(X, y)
+    rows = model.scaling_.rows(X)
+    costs = np.r_[np.zeros(7), np.full(500, 0.9), np.full(500, 0.1)]
+    best = linprog(
+        costs / 500,
+        A_eq=np.c_[rows, np.eye(500), -np.eye(500)],
+        b_eq=y / 5,
+        bounds=[(None, None)] * 7 + [(0, None)] * 1000,
+    )
+    assert np.abs(best.x[:7] - model.weights_).max() < 2e-3
 
 
 @pytest.mark.parametrize("neighbours", ["replace", "add_remove"])

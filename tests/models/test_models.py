@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn import linear_model
 from sklearn.base import clone
@@ -155,6 +156,21 @@ def test_solvers_and_their_passes_are_checked(line):
         LogisticRegression(1.0, 1e-6, bounds=(-1, 1), solver="noisy_gd", max_passes=0).fit(X, y)
 
 
+WRONG = [
+    ("epsilon", None), ("delta", "1e-6"), ("ridge", None), ("ridge", "1"), ("row_norm", "2"), ("quantile", "half"),
+    ("quantile", 1.0), ("schema", "schema.toml"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_errors_name_the_parameter_that_is_wrong(name, value, line):
+    facts = {} if name == "schema" else {"bounds": (-1, 1)}
+    model = QuantileRegressor(**{"y_bounds": (0, 10), **facts, name: value})
+    for attempt in (lambda: model.fit(line[0], line[2]), lambda: model.plan(4000, 2)):
+        with pytest.raises(ValueError, match=f"^{name} must "):
+            attempt()
+
+
 @pytest.mark.parametrize("number", [0, -5, 10.5, "10"])
 def test_the_public_number_is_a_whole_one(number, line):
     X, y, _ = line
@@ -169,6 +185,17 @@ def test_a_wrong_public_number_costs_nothing(tmp_path, line):
     ledger.register("people", Budget(epsilon=1.0), currency="pure")
     with pytest.raises(ValueError, match="there are 4000"):
         LogisticRegression(1.0, bounds=(-1, 1), n_public=3999, ledger=ledger, dataset="people").fit(X, y)
+    assert ledger.status("people").spent.amount == 0
+
+
+@pytest.mark.filterwarnings("ignore:random_state")
+def test_a_seed_that_is_none_costs_nothing(tmp_path, line):
+    X, y, _ = line
+    ledger = Ledger.create(tmp_path / "budget.ledger")
+    ledger.register("people", Budget(epsilon=1.0), currency="pure")
+    for seed in (np.random.RandomState(0), "0", -1):
+        with pytest.raises((TypeError, ValueError), match="random_state must be an integer"):
+            LogisticRegression(1.0, bounds=(-1, 1), random_state=seed, ledger=ledger, dataset="people").fit(X, y)
     assert ledger.status("people").spent.amount == 0
 
 
@@ -298,6 +325,17 @@ def test_classes_that_are_none_are_refused(classes, line):
         LogisticRegression(1.0, bounds=(-1, 1), classes=[1]).fit(X, y)
 
 
+@pytest.mark.parametrize("labels", [int, bool, float])
+def test_texts_are_no_classes_of_numbers(labels, line):
+    """By their dtypes, which are public: all labels would count as the first class."""
+    X, y, _ = line
+    with pytest.raises(ValueError, match="declare numbers, or give the labels as texts"):
+        LogisticRegression(1.0, bounds=(-1, 1), classes=["0", "1"]).fit(X, y.astype(labels))
+    assert (
+        LogisticRegression(1.0, bounds=(-1, 1), classes=["0", "1"]).fit(X, y.astype(str)).predict(X).dtype.kind == "U"
+    )
+
+
 @pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, BoundedMean])
 def test_a_refused_fit_leaves_the_model_as_it_was(kind, tmp_path, line):
     X, y, _ = line
@@ -306,13 +344,14 @@ def test_a_refused_fit_leaves_the_model_as_it_was(kind, tmp_path, line):
     facts = {"classes": ["a", "b"]} if kind is LogisticRegression else {}
     facts |= {"y_bounds": (0, 1)} if kind is LinearRegression else {}
     model = kind(1.0, bounds=(-1, 1), **facts)
-    model.fit(pd.DataFrame(X, columns=["p", "q"]), np.where(y, "b", "a") if facts.get("classes") else y)
+    labels = np.where(y, "b", "a") if "classes" in facts else y
+    model.fit(pd.DataFrame(X, columns=["p", "q"]), labels)
     model.set_params(ledger=ledger, dataset="people")
     if kind is LogisticRegression:
         model.set_params(classes=["a", "b", "c"])
     before = dict(vars(model))
     with pytest.raises(BudgetExceeded):
-        model.fit(np.column_stack([X, X]), y)
+        model.fit(np.column_stack([X, X]), labels)
     assert vars(model).keys() == before.keys()
     assert all(value is before[name] for name, value in vars(model).items())
     assert list(model.feature_names_in_) == ["p", "q"]
@@ -333,6 +372,22 @@ def test_what_leaks_is_said_and_written_down(line):
         assert not LogisticRegression(1.0, bounds=(-1, 1), random_state=1).fit(X, y).private_
     with pytest.warns(UserWarning, match="1 / n"):
         LogisticRegression(1.0, 0.01, bounds=(-1, 1)).fit(X, y)
+
+
+@pytest.mark.parametrize("settings", [{"delta": 0.5}, {"random_state": 1}, {"bounds": "from_data"}], ids=str)
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, BoundedMean])
+def test_warnings_are_about_the_line_that_called(kind, settings, line):
+    """Python shows a warning once for each line, so one about a line of dpfit would be shown for the first fit only."""
+    if kind is BoundedMean and "bounds" in settings:
+        return
+    model = kind(**{"bounds": (-1, 1), **settings})
+    with pytest.warns(UserWarning, match="1 / n|random_state|from_data") as seen:
+        model.fit(*line[:2])
+    if "delta" in settings and kind is not BoundedMean:
+        with pytest.warns(UserWarning, match="1 / n") as planned:
+            model.plan(4000, 2)
+        seen = [*seen, *planned]
+    assert {warning.filename for warning in seen} == {__file__}
 
 
 def test_add_remove_needs_a_public_number(line):
@@ -449,6 +504,8 @@ def test_every_fit_is_charged(tmp_path, line):
         model.fit(X, y)
     with pytest.raises(ValueError, match="dataset="):
         LogisticRegression(0.25, bounds=(-1, 1), ledger=ledger).fit(X, y)
+    with pytest.raises(ValueError, match="give ledger=, or leave out both"):
+        LogisticRegression(0.25, bounds=(-1, 1), dataset="people").fit(X, y)
 
 
 def test_a_paid_score(tmp_path, line):
@@ -520,6 +577,37 @@ def test_nothing_about_a_score_but_its_value_depends_on_the_records(metric, line
         assert "secret" not in str(error.value)
 
 
+def test_a_score_that_cannot_be_made_costs_nothing(tmp_path, line):
+    X, y, _ = line
+    ledger = Ledger.create(tmp_path / "b.ledger")
+    ledger.register("people", Budget(epsilon=1.0), currency="pure")
+    model, paid = LogisticRegression(5.0, bounds=(-1, 1)).fit(X, y), {"ledger": ledger, "dataset": "people"}
+    svc = LinearSVC(5.0, bounds=(-1, 1)).fit(X, y)
+    with pytest.raises(ValueError, match="score 'accuracy' instead"):
+        private_score(svc, X, y, Budget(epsilon=1.0), metric="log_loss", **paid)
+    with pytest.raises(ValueError, match="leave out n_public, which is 7"):
+        private_score(model, X, y, Budget(epsilon=1.0), n_public=7, **paid)
+    with pytest.raises(ValueError, match="X must hold numbers"):
+        private_score(model, X.astype(str), y, Budget(epsilon=1.0), **paid)
+    with pytest.raises(ValueError, match=r"budget must be a dpfit\.Budget, such as"):
+        private_score(model, X, y, 1.0, **paid)
+    assert ledger.status("people").spent.amount == 0
+
+
+def test_a_score_reads_the_tables_that_a_schema_reads(line):
+    """More columns than the schema names, or a mapping."""
+    X, y, _ = line
+    table = {"a": X[:, 0], "more": ["text"] * len(y)}
+    model = LogisticRegression(50.0, schema=Schema((Number("a", -1, 1, nullable=True),), scale="symmetric"))
+    pipeline = make_pipeline(model.schema, LogisticRegression(50.0, row_norm=model.schema.bound))
+    for fitted in (model.fit(table, y), pipeline.fit(table, y)):
+        for rows in (table, pd.DataFrame(table), pl.DataFrame(table)):
+            score = private_score(fitted, rows, y, Budget(epsilon=1e3)).value
+            assert score == pytest.approx((fitted.predict(rows) == y).mean(), abs=1e-3)
+        with pytest.raises(ValueError, match="one label for each record"):
+            private_score(fitted, table, y[1:], Budget(epsilon=1.0))
+
+
 def test_a_score_of_a_pipeline(line):
     X, _, values = line
     schema = Schema((Number("a", -1, 1), Number("b", -1, 1)))
@@ -552,6 +640,21 @@ def test_saved_models_come_back_and_damaged_files_do_not(kind, tmp_path, line):
         load(tmp_path / "nothing.json")
     with pytest.raises(ValueError, match="fitted"):
         save(kind(), path)
+
+
+def test_parameters_that_a_fit_takes_can_be_saved(tmp_path, line):
+    X, y, _ = line
+    texts = np.where(y, "b", "a")
+    for classes, labels in ((range(2), y), (np.array([0, 1], object), y), (pd.Index(["a", "b"]), texts)):
+        bounds = (pd.Series([-1.0, -1.0]), pl.Series([1.0, 1.0]))
+        model = LogisticRegression(1.0, classes=classes, bounds=bounds).fit(X, labels)
+        save(model, tmp_path / "model.json")
+        again = load(tmp_path / "model.json")
+        assert (list(again.classes), again.bounds) == (list(classes), [[-1.0, -1.0], [1.0, 1.0]])
+        assert np.array_equal(again.predict(X), model.predict(X))
+    bins = LogisticRegression(1.0, bounds=(-1, 1)).fit(X, pd.cut(X[:, 0], [-1, 0, 1]))
+    with pytest.raises(ValueError, match="only classes that are numbers or texts"):
+        save(bins, tmp_path / "model.json")
 
 
 MALFORMED = {
@@ -724,3 +827,32 @@ def test_a_missing_number_is_no_error(labels, line):
     for y in (labels, gap):
         model = LinearRegression(1.0, bounds=(-1, 1), y_bounds=(0, 1)).fit(line[0][:40], y)
         assert np.isfinite(model.coef_).all()
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, BoundedMean])
+def test_masked_arrays_are_refused(kind, line):
+    """What they hide would be used like the rest."""
+    X, y, _ = line
+    model = kind(1.0, bounds=(-1, 1))
+    with pytest.raises(ValueError, match="X must not be a masked array: fill it with NaN"):
+        model.fit(np.ma.masked_array(X, mask=X > 0.5), y)
+    if kind is not BoundedMean:
+        with pytest.raises(ValueError, match="y must not be a masked array"):
+            model.fit(X, np.ma.masked_array(y, mask=y > 0))
+
+
+@pytest.mark.parametrize("cell", [True, None])
+def test_an_empty_cell_of_an_arrow_table_is_no_error(cell, line):
+    X, y, _ = line
+    model = LogisticRegression(1.0, bounds=(-1, 1))
+    flags = pa.array([cell, *(X[1:, 0] > 0).tolist()])
+    for rows in (pa.table({"a": flags, "b": flags}), pa.table({"a": X[:, 0], "b": flags})):
+        assert np.isfinite(model.fit(rows, y).coef_).all()
+        assert model.predict(rows).shape == y.shape
+    for labels in (flags, pa.chunked_array([flags])):
+        assert model.fit(X, labels).classes_.tolist() == [False, True]
+    for texts in (pa.table({"a": ["x"] * len(y)}), pa.table({"a": pa.array(["x"] * len(y)).dictionary_encode()})):
+        with pytest.raises(ValueError, match="must hold numbers"):
+            model.fit(texts, y)
+        with pytest.raises(ValueError, match="declare the classes"):
+            model.fit(X, texts["a"])

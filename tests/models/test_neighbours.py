@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+from dpfit import Budget
 from dpfit.models import (
     BoundedMean,
     GeometricMedian,
@@ -14,6 +15,7 @@ from dpfit.models import (
     LogisticRegression,
     QuantileRegressor,
     Ridge,
+    private_score,
 )
 
 ROWS = np.random.default_rng(3).uniform(-1, 1, size=(60, 3))
@@ -85,3 +87,33 @@ def test_attributes_shapes_warnings_and_errors_are_those_of_the_neighbour(kind, 
     assert base["warnings"] == []
     assert arrays
     assert all(finite for _, _, finite in arrays)
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression, BoundedMean])
+def test_numbers_that_only_a_long_double_holds_cause_no_warning(kind):
+    """Warnings are errors here."""
+    if np.finfo(np.longdouble).maxexp <= np.finfo(np.float64).maxexp:
+        pytest.skip("long doubles are doubles on this machine")
+    X, y = ROWS.astype(np.longdouble), LABELS.astype(np.longdouble)
+    X[7, 0] = y[7] = np.finfo(np.longdouble).max
+    model = kind(1.0, bounds=(-1.0, 1.0)).fit(X, y)
+    if kind is not BoundedMean:
+        assert np.isfinite(model.predict(X)).all()
+        assert np.isfinite(private_score(model, X, y, Budget(epsilon=1.0)).value)
+
+
+@pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
+def test_no_message_tells_how_many_records_there_are(kind):
+    """Under add/remove that is private; a table that is cut wrongly is refused without a number."""
+    model = kind(1.0, bounds=(-1.0, 1.0), neighbours="add_remove", n_public=50, max_rows_per_user=1)
+    for y, ids in (
+        (LABELS[:-1], None),
+        (ROWS, None),
+        (LABELS[None], None),
+        (3.0, None),
+        (LABELS, LABELS[1:]),
+        (LABELS, 7),
+    ):
+        with pytest.raises(ValueError, match="for each record") as error:
+            model.fit(ROWS, y, user_id=ids)
+        assert not any(number in str(error.value) for number in ("60", "59"))

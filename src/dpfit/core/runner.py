@@ -1,4 +1,4 @@
-"""The one runner: reserve in an account, open the noise, run, commit."""
+"""The one runner: open the noise, reserve in an account, run, commit; nothing is drawn before it is paid for."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def open_plan(
     diagnostics: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Interaction:
-    """Reserve the plan in ``account``, open the noise, and open the plan on the data.
+    """Open the noise, reserve the plan in ``account``, and open the plan on the data.
 
     ``random_state`` is an RNG seed for tests; a seeded release is not private and says so. ``progress`` is called with
     the share of the work done.
     """
+    run = Run(Source(random_state), progress, {} if diagnostics else None)  # a seed that is none costs nothing
     token = account.reserve(plan) if account is not None else None
-    run = Run(Source(random_state), progress, {} if diagnostics else None)
     return Interaction(plan, plan.session(data, run), run, account, token)
 
 

@@ -34,6 +34,8 @@ def account_for(
     1e-06
     """
     if ledger is None:
+        if dataset:
+            raise ValueError("dataset= names a budget in a ledger, and there is none: give ledger=, or leave out both")
         return None
     if not dataset:
         raise ValueError("with a ledger, give dataset=: the name under which the data's budget is registered")

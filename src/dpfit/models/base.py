@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpfit.catalogue import ENTRIES
 from dpfit.core import Answer, Minimize, Plan, Release
@@ -25,14 +24,14 @@ from dpfit.ledger import account_for
 from dpfit.losses import Bounds
 from dpfit.losses.base import Loss
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
-from dpfit.models.inputs import labels_of, require_numbers
+from dpfit.models.inputs import labels_of, require_as_many, require_numbers, validated
 from dpfit.models.intervals import Ends, NoiseInterval, noise_reach
-from dpfit.models.leaks import FROM_DATA, leaky
+from dpfit.models.leaks import FROM_DATA, leaky, warn_caller
 from dpfit.models.ranges import after, ends, read_off, shares
 from dpfit.models.scaling import Scaling, scaled
 from dpfit.models.users import PerUser, record_budgets
 from dpfit.privacy import Budget, Guarantee
-from dpfit.privacy.check import count, one_of
+from dpfit.privacy.check import count, non_negative, one_of, positive, probability
 from dpfit.solvers.auto import auto
 from dpfit.solvers.public_data.descent import RECORDS_PER_DIMENSION
 
@@ -61,12 +60,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _budget(self, n: int) -> Budget:
         count("n", n)
-        if self.delta and self.delta >= 1 / n:
-            warnings.warn(
+        if self.epsilon is None:
+            raise ValueError("epsilon must be a number above 0, got None; smaller means more private, 1 is common")
+        if self.delta and probability("delta", self.delta) >= 1 / n:
+            warn_caller(
                 f"delta = {self.delta:g} is not far below 1 / n = {1 / n:g}: releasing a random record outright would "
-                "be allowed; take delta below 0.01 / n",
-                UserWarning,
-                stacklevel=4,
+                "be allowed; take delta below 0.01 / n"
             )
         return Budget(epsilon=self.epsilon, delta=self.delta or None, relation=self._relation)
 
@@ -149,8 +148,15 @@ class PrivateModel(PrivateEstimator):
 
         A schema knows the number of columns. ``by_user`` is for a fit that is told whose the records are.
         """
+        self._require_schema()
         columns = n_features if self.schema is None else len(self.schema.names)
         return self._plan(n, count("n_features", columns), by_user=by_user)[0]
+
+    def _require_schema(self) -> None:
+        if not isinstance(self.schema, Schema | None):
+            raise ValueError(
+                f"schema must be a dpfit.Schema, got {type(self.schema).__name__}; Schema.read reads one from a file"
+            )
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
         raise NotImplementedError
@@ -191,7 +197,8 @@ class PrivateModel(PrivateEstimator):
         """
         if self.schema is not None:
             return self.schema.bound
-        return math.sqrt(min(columns, 2 + columns / 3)) if self.row_norm is None else float(self.row_norm)
+        even = math.sqrt(min(columns, 2 + columns / 3))
+        return even if self.row_norm is None else positive("row_norm", self.row_norm)
 
     def _plan(
         self, n: int, columns: int, data: Any = None, *, by_user: bool = False
@@ -243,7 +250,7 @@ class PrivateModel(PrivateEstimator):
             loss=self._loss(scaling, budget, n, features),
             bounds=Bounds(scaling.bound, *labels),
             features=features,
-            ridge=float(self.ridge),
+            ridge=non_negative("ridge", self.ridge),
         )
         if self.public is not None:
             if budget.kind == "pure":
@@ -270,6 +277,8 @@ class PrivateModel(PrivateEstimator):
 
     def _release(self, rows: Any, labels: Any, users: Any = None) -> tuple[Release, Scaling, Floats]:
         """Plan, charge, run; returns the release, the scaling that was used and the weights."""
+        if users is not None:
+            require_as_many("user_id", users, len(labels))
         data = Arrays(rows, labels, users, self._public_records())
         n = self._public_n(data.n)
         plan, scaling, missing = self._plan(n, data.width, data, by_user=users is not None)
@@ -292,12 +301,11 @@ class PrivateModel(PrivateEstimator):
         """More rows like those of the fit."""
         if self.schema is not None:
             return self.schema.matrix(X)
-        return validate_data(
+        return validated(
             self,
             X,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
             # Under add/remove a paid score may be one of no records.
             ensure_min_samples=0,
             reset=False,
@@ -316,14 +324,14 @@ class PrivateModel(PrivateEstimator):
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Rows and labels. Only public facts can be wrong: shapes, types, names; values are repaired later."""
+        self._require_schema()
         if self.schema is None:
             require_numbers("X", X, axes=2)
-        rows = validate_data(
+        rows = validated(
             self,
             X if self.schema is None else self.schema.matrix(X),
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
             ensure_min_samples=self._least_records,
         )
         if self.schema is not None:
@@ -332,7 +340,7 @@ class PrivateModel(PrivateEstimator):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         labels = labels_of(y)
-        check_consistent_length(rows, labels)
+        require_as_many("y", labels, rows.shape[0])
         return rows, labels
 
     def _rows(self, X: Any) -> Any:

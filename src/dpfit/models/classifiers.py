@@ -171,7 +171,13 @@ def public_classes(classes: Any, y: Any) -> NDArray[Any]:
     (array(['sick', 'well'], dtype='<U4'), array([False,  True]))
     """
     if classes is not None:
-        return sorted_classes(classes)
+        declared = sorted_classes(classes)
+        if y is not None and declared.dtype.kind not in "biufO" and holds_numbers(dtypes_of(y)[0]):
+            raise ValueError(
+                "the declared classes are texts and the labels are numbers, so that none of them could be a class: "
+                "declare numbers, or give the labels as texts"
+            )
+        return declared
     dtype = dtypes_of(y)[0]
     categories = getattr(dtype, "categories", None)
     # Those of a Categorical of polars are not in its dtype: they are what occurred so far, in this column or another.

@@ -142,19 +142,19 @@ def _plain(value: Any) -> Any:
     """A parameter as JSON; arrays become lists."""
     if isinstance(value, Schema):
         return value.to_json()
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
+    if isinstance(value, range) or hasattr(value, "__array__"):
+        return np.asarray(value).tolist()
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise ValueError(f"a parameter of type {type(value).__name__} cannot be saved")
+    raise ValueError(f"a parameter of type {type(value).__name__} cannot be saved: set_params it to numbers or texts")
 
 
 def _array(value: Any) -> dict[str, Any]:
     array = np.asarray(value)
-    if array.dtype.kind not in "biufUO":
-        raise ValueError(f"values of type {array.dtype} cannot be saved")
+    if not all(isinstance(one, bool | int | float | str) for one in array.ravel().tolist()):
+        raise ValueError("only classes that are numbers or texts can be saved: fit to labels of those")
     return {"dtype": "object" if array.dtype.kind == "O" else array.dtype.str, "values": array.tolist()}
 
 

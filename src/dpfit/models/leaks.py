@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import replace
 
@@ -27,6 +28,14 @@ def leaky(plan: Plan, what: str) -> Plan:
     if isinstance(plan, Chain):
         return replace(plan, stages=(leaky(plan.stages[0], what), *plan.stages[1:]))
     return plan
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line that called a model, however deep the call: Python shows a warning once for each line."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("dpfit.models."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def leaky_score() -> None:

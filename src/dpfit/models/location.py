@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dpfit.core import Answer, Chain, Minimize, Plan, Release
 from dpfit.data.records import Arrays
@@ -18,7 +18,7 @@ from dpfit.mechanisms.mean import BoundedMean as MeanQuery
 from dpfit.mechanisms.mean import gaussian_mean, laplace_mean
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
 from dpfit.models.base import PrivateEstimator, all_or_nothing
-from dpfit.models.inputs import require_numbers
+from dpfit.models.inputs import require_numbers, validated
 from dpfit.models.intervals import Ends, noise_reach
 from dpfit.models.ranges import BOUNDS_SHARE, ends
 from dpfit.models.scaling import Scaling, scaled
@@ -43,7 +43,7 @@ class PrivateLocation(PrivateEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the point; charges the ledger, if there is one, before the records are read."""
         require_numbers("X", X, axes=2)
-        rows = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=self._least_records)
+        rows = validated(self, X, dtype=np.float64, ensure_min_samples=self._least_records)
         release, scaling, shares = self._release(Arrays(rows, np.zeros(len(rows))))
         shares = np.clip(shares, -1.0, 1.0)
         # Not by the middle and the width: the width of a range may be above the largest number.

@@ -11,7 +11,7 @@ import numpy as np
 from dpfit.core import Chain, Plan
 from dpfit.data.records import Arrays
 from dpfit.mechanisms.private_bounds import ColumnRanges
-from dpfit.models.leaks import LeakWarning
+from dpfit.models.leaks import LeakWarning, warn_caller
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget, gaussian
 from dpfit.solvers.auto import Chosen
@@ -42,7 +42,7 @@ def shares(budget: Budget, missing: ColumnRanges | None) -> list[tuple[Budget | 
     (which add up) may go to a fit with noise of another kind, or on samples. A large epsilon is shared as a pure one.
     """
     if missing is None:
-        return [(None, budget)]
+        return [(None, one) for one in _with_pure(budget)]
     first, second = budget.split(BOUNDS_SHARE)
     ways: list[tuple[Budget | None, Budget]] = [(first, second)]
     if first.mu is None or not budget.epsilon or not budget.delta:
@@ -62,10 +62,8 @@ def after(first: Plan, plan: Plan) -> Plan:
 
 def read_off(scaling: Scaling, missing: ColumnRanges, data: Arrays) -> Scaling:
     """Ranges read off the data: not private, for tests and comparisons."""
-    warnings.warn(
-        "bounds='from_data' reads ranges off the records: the guarantee does not cover what they tell",
-        LeakWarning,
-        stacklevel=5,
+    warn_caller(
+        "bounds='from_data' reads ranges off the records: the guarantee does not cover what they tell", LeakWarning
     )
     rows = data.matrix.toarray() if hasattr(data.matrix, "toarray") else np.asarray(data.matrix, dtype=np.float64)
     finite = np.where(np.isfinite(rows), rows, np.nan)
@@ -81,3 +79,9 @@ def read_off(scaling: Scaling, missing: ColumnRanges, data: Arrays) -> Scaling:
     labels = labels[np.isfinite(labels)] if np.isfinite(labels).any() else np.array([-1.0, 1.0])
     lowest, highest = float(labels.min()), float(labels.max())
     return replace(found, label_lower=lowest, label_upper=max(highest, lowest + max(1e-9, 1e-9 * abs(lowest))))
+
+
+def _with_pure(budget: Budget) -> list[Budget]:
+    """A pure promise keeps the budget, too: where noise is nothing, its minimizers are nearer than descents come."""
+    large = budget.kind == "approximate" and budget.epsilon is not None and budget.epsilon > _LARGE
+    return [budget, replace(budget, delta=None)] if large else [budget]

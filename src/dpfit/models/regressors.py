@@ -19,7 +19,7 @@ from dpfit.models.inputs import as_numbers, require_numbers
 from dpfit.models.leaks import FROM_DATA, leaky_score
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
-from dpfit.privacy.check import positive
+from dpfit.privacy.check import number, positive
 from dpfit.solvers.perturbation.sufficient_statistics import sufficient_statistics
 
 Floats = NDArray[np.float64]
@@ -139,7 +139,9 @@ class QuantileRegressor(PrivateRegressor):
     quantile: float = 0.5
 
     def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
-        level = float(self.quantile)
+        level = number("quantile", self.quantile)
+        if not 0 < level < 1:
+            raise ValueError(f"quantile must lie strictly between 0 and 1, got {level!r}")
         if budget.kind == "pure" or self.solver in _ROUND_CORNERS:
             return QuantileHuber(level, corner_width(budget, n, features))
         return Pinball(level)

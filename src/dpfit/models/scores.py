@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +20,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpfit.core import Answer, Mechanism, Release, Risk, Run
+from dpfit.data.table import Table
 from dpfit.ledger import account_for
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
+from dpfit.models.base import PrivateModel
 from dpfit.models.classifiers import class_codes
 from dpfit.models.inputs import as_numbers, labels_of, require_numbers, shape_of
 from dpfit.privacy import Budget, Guarantee
@@ -76,13 +79,18 @@ def private_score(
     >>> bool(0.9 < score.value <= 1.0), score.metric
     (True, 'accuracy')
     """
+    if not isinstance(budget, Budget):
+        raise ValueError(f"budget must be a dpfit.Budget, such as Budget(epsilon=1.0), got {type(budget).__name__}")
     chosen = metric or ("accuracy" if is_classifier(model) else "mae")
     if budget.relation == "add_remove" and n_public is None:
         raise ValueError("under add/remove the number of records is private: give n_public")
     check_is_fitted(model)
     top = _largest(model, chosen)
     scored = Scored(model, X, y)
-    problem = Answer(n=len(scored.labels) if n_public is None else n_public, workload=BoundedMean(0.0, top))
+    records = len(scored.labels)
+    if budget.relation == "replace" and n_public not in (None, records):
+        raise ValueError(f"with one record replaced their number is public: leave out n_public, which is {n_public}")
+    problem = Answer(n=records if n_public is None else n_public, workload=BoundedMean(0.0, top))
     algorithm = laplace_mean if budget.kind == "pure" else gaussian_mean
     noisy = algorithm.plan(problem, budget)
     plan = replace(noisy, mechanism=MeanScore(noisy.mechanism, chosen, top))
@@ -108,11 +116,15 @@ class Scored:
         self.model, self.rows, self.labels = model, X, labels_of(y)
         if not is_classifier(model):
             require_numbers("y", y)
-        rows, *columns = shape_of(X)
+        # A schema takes its columns out of a table, which may be a mapping and may have more.
+        reads_tables = getattr(model, "schema", None) is not None or isinstance(X, Mapping)
+        rows, *columns = (Table(X).rows,) if reads_tables else shape_of(X)
         if rows != len(self.labels):
             raise ValueError("X and y must have the same shape in their first axis: one label for each record")
+        if isinstance(model, PrivateModel) and not reads_tables:
+            require_numbers("X", X, axes=2)
         width = getattr(model, "n_features_in_", None)
-        if width is not None and columns != [width]:
+        if width is not None and not reads_tables and columns != [width]:
             raise ValueError(f"X must have the shape of the rows that the model was fitted to: {width} columns")
 
     def scores(self, metric: str, top: float) -> Floats:
@@ -157,6 +169,8 @@ def _largest(model: Any, metric: str) -> float:
     if is_classifier(model):
         if metric not in _OF_CLASSIFIERS:
             raise ValueError(f"metric of a classifier must be 'accuracy' or 'log_loss', got {metric!r}")
+        if metric == "log_loss" and not hasattr(model, "predict_proba"):
+            raise ValueError("'log_loss' is for classifiers that predict probabilities; score 'accuracy' instead")
         return 1.0 if metric == "accuracy" else _WORST_LOSS
     if metric not in _OF_REGRESSORS:
         raise ValueError(f"metric of a regressor must be 'mae' or 'mse', got {metric!r}")
