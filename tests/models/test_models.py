@@ -36,6 +36,7 @@ from dpfit.models import (
 from dpfit.models.classifiers import class_codes
 from dpfit.models.files import _digest
 from dpfit.models.inputs import labels_of
+from dpfit.models.scores import Scored
 
 CLASSIFIERS = [LogisticRegression, LinearSVC]
 REGRESSORS = [LinearRegression, Ridge, HuberRegressor, QuantileRegressor]
@@ -856,3 +857,16 @@ def test_an_empty_cell_of_an_arrow_table_is_no_error(cell, line):
             model.fit(texts, y)
         with pytest.raises(ValueError, match="declare the classes"):
             model.fit(X, texts["a"])
+
+
+@pytest.mark.parametrize(("metric", "worst"), [("accuracy", 0.0), ("log_loss", 2.0)])
+def test_a_record_that_another_model_refuses_has_the_worst_score(metric, worst):
+    """scikit-learn raises at a cell that is no number: that would tell that there is such a record."""
+    rows = np.linspace(-1, 1, 40)[:, None]
+    y = (rows[:, 0] > 0).astype(float)
+    fitted = linear_model.LogisticRegression().fit(rows, y)
+    broken = np.array(rows)
+    broken[3] = np.nan
+    before, after = (Scored(fitted, each, y).scores(metric, 2.0) for each in (rows, broken))
+    assert after[3] == worst
+    assert np.delete(after, 3) == pytest.approx(np.delete(before, 3))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,18 +129,35 @@ class Scored:
             raise ValueError(f"X must have the shape of the rows that the model was fitted to: {width} columns")
 
     def scores(self, metric: str, top: float) -> Floats:
-        """The score of each record, at most ``top``, from that record alone; the labels are read as in training."""
+        """The score of each record, at most ``top``, from that record alone.
+
+        A record that the model refuses has the worst one, since an error would tell of it. Models of dpfit refuse none.
+        """
+        try:
+            return self._scores(self.rows, self.labels, metric, top)
+        except Exception:
+            if isinstance(self.model, Pipeline | PrivateModel):
+                raise
+        scores = np.full(len(self.labels), 0.0 if metric == "accuracy" else top)
+        for i in range(len(scores)):
+            rows = self.rows.iloc[i : i + 1] if hasattr(self.rows, "iloc") else self.rows[i : i + 1]
+            with suppress(Exception):
+                scores[i] = self._scores(rows, self.labels[i : i + 1], metric, top)[0]
+        return scores
+
+    def _scores(self, rows: Any, labels: Any, metric: str, top: float) -> Floats:
+        """Scores of some records; the labels are read as in training."""
         model = self.model
         if metric in _OF_REGRESSORS:
             width = top if metric == "mae" else math.sqrt(top)
             with np.errstate(over="ignore", invalid="ignore"):
-                errors = np.fmin(np.abs(as_numbers(self.labels) - model.predict(self.rows)), width)
+                errors = np.fmin(np.abs(as_numbers(labels) - model.predict(rows)), width)
             return np.asarray(errors if metric == "mae" else errors**2)
         classes = np.asarray(model.classes_)
-        truth = class_codes(classes, self.labels).astype(np.int64)
+        truth = class_codes(classes, labels).astype(np.int64)
         if metric == "accuracy":
-            return np.asarray(class_codes(classes, model.predict(self.rows)) == truth, dtype=np.float64)
-        chances = model.predict_proba(self.rows)[np.arange(len(truth)), truth]
+            return np.asarray(class_codes(classes, model.predict(rows)) == truth, dtype=np.float64)
+        chances = model.predict_proba(rows)[np.arange(len(truth)), truth]
         return np.asarray(np.fmin(-np.log(np.maximum(chances, 1e-300)), top))
 
 
