@@ -26,7 +26,7 @@ def parameter_size(problem: Minimize) -> float:
 
     A unit is 1, or what takes a loss through its curved part (slope bound over largest curvature) if that is less. Rows
     of norm r in d isotropic directions need a parameter of norm sqrt(d) / r for one. Half of it, as measured: a ridge
-    that is a little too strong costs less than one that is too weak (docs/explanation/choosing.md).
+    that is a little too strong costs less than one that is too weak (docs/explanation/choosing-evidence.md).
     """
     unit = min(1.0, steepest(problem) * problem.bounds.row_norm / _curved(problem))
     size = _MARGIN * unit * math.sqrt(problem.features) / problem.bounds.row_norm
@@ -71,7 +71,7 @@ def best_ridge(problem: Minimize, noise: Callable[[float], float]) -> float:
     """The ridge, at least that of the problem, with the smallest excess of noise and bias together, for isotropic rows.
 
     The predictions of `predicted_risk` would ask for two to four times as much: better for small parameters in skewed
-    data, worse for large ones, and on the whole no better (docs/explanation/choosing.md).
+    data, worse for large ones, and on the whole no better (docs/explanation/choosing-evidence.md).
     """
     largest = 1e12 * _curved(problem)
     candidates = np.geomspace(largest * 10.0**-_DECADES, largest, _POINTS)
