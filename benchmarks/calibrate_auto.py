@@ -27,9 +27,9 @@ from auto import SOLVERS, grid, measured
 from dpfit.privacy import Budget
 from dpfit.solvers import calibration
 from dpfit.solvers.auto import FACTORS, auto
-from dpfit.solvers.gradient import noisy_gd as descent
-from dpfit.solvers.gradient.noisy_gd import CLIP, noisy_gd
-from dpfit.solvers.gradient.scales import natural_unit, unclipped
+from dpfit.solvers.gradient import predicted as predictions
+from dpfit.solvers.gradient.noisy_gd import noisy_gd
+from dpfit.solvers.gradient.scales import CLIP, natural_unit, unclipped
 from dpfit.solvers.supposed import supposed_margins
 from synthetic import Case
 
@@ -146,7 +146,7 @@ def calibrated(problems: int) -> dict[str, Any]:
 
     The bias enters the predictions, so it is put in place before the factors are sought.
     """
-    bias = descent.CLIP_BIAS = float(f"{clip_bias(CLIPPED):.2g}")
+    bias = predictions.CLIP_BIAS = float(f"{clip_bias(CLIPPED):.2g}")
     predicted, reached = logarithms(random_cases(problems))
     factors = best_factors(predicted, reached)
     regret = np.exp(regrets(tuple(factors.values()), predicted, reached))

@@ -19,7 +19,7 @@ from dpfit.privacy import Budget, NotReachable
 from dpfit.solvers import auto as module
 from dpfit.solvers.auto import auto
 from dpfit.solvers.gradient import noisy_gd as descent
-from dpfit.solvers.gradient import scales
+from dpfit.solvers.gradient import predicted, scales
 from dpfit.solvers.gradient.noisy_gd import NoisyGD, noisy_gd
 from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
 from dpfit.solvers.perturbation import ridge
@@ -49,7 +49,7 @@ def quadratic(monkeypatch):
     """A problem, its data, and the truth in place of what is supposed."""
     rows = np.tile(np.diag(LENGTHS), (100, 1))
     truth = Supposed(CURVATURES, LEAST**2, 1.0)
-    for place in (ridge, descent):
+    for place in (ridge, predicted):
         monkeypatch.setattr(place, "suppositions", lambda *_: (truth,))
     problem = Minimize(n=300, loss=Huber(50.0), bounds=Bounds(1.0, -1.0, 1.0), features=3, ridge=RIDGE)
     return problem, Arrays(rows, rows @ (LEAST * (1 + RIDGE / CURVATURES)))
@@ -95,15 +95,14 @@ def test_what_is_predicted_of_a_descent_is_exact_on_a_quadratic(bent, forgets, m
         outputs += mechanism.shares[k] * points
     assert mechanism.remaining(np.array([bent]))[0] == pytest.approx(outputs[0], rel=1e-9)
     variance = float(outputs[1:] ** 2 @ mechanism.multipliers**2)
-    predicted = bent**2 * descent._variance(mechanism, np.array([bent]))
-    assert float(predicted[0]) == pytest.approx(variance, rel=1e-9)
+    assert float(mechanism.collected(np.array([bent]))[0]) == pytest.approx(variance, rel=1e-9)
 
 
 def test_a_few_directions_tell_of_many(monkeypatch):
     """And of a million without a row of numbers for each step in memory."""
     problem, budget = logistic(n=30_000, d=1500), Budget(epsilon=1, delta=1e-6)
     few = noisy_gd.plan(problem, budget).risk.expected
-    monkeypatch.setattr(descent, "_DIRECTIONS", 1500)
+    monkeypatch.setattr(predicted, "_DIRECTIONS", 1500)
     assert few == pytest.approx(noisy_gd.plan(problem, budget).risk.expected, rel=1e-4)
 
 
@@ -113,11 +112,11 @@ def test_noise_is_least_where_it_would_be_remembered():
     problem = logistic(n=100)
     forgets, rates = 4.0, np.geomspace(0.01, 1000, 40)
     shared, even = (NoisyGD(problem, "add_remove", 1.0, 500, 0.1, 1.0, forgets=x) for x in (forgets, 0.0))
-    least = float(np.sum(shared.influence(np.array([forgets])) / 500) ** 2)
-    at_rate = [float(descent._variance(each, np.array([forgets]))[0]) for each in (shared, even)]
+    least = float(np.sum(shared.influence(np.array([forgets])) / 500) ** 2) * (500 * 0.1 * shared.noise) ** 2
+    at_rate = [float(each.collected(np.array([forgets]))[0]) for each in (shared, even)]
     assert least < at_rate[0] < 1.05 * least
     assert at_rate[1] > 1.19 * least
-    assert np.all(descent._variance(shared, rates) < 1.06 * descent._variance(even, rates))
+    assert np.all(shared.collected(rates) < 1.06 * even.collected(rates))
 
 
 @pytest.mark.parametrize("share", [0.4, 0.6, 1.0])
@@ -128,11 +127,9 @@ def test_a_clipped_loss_bends_less(share):
     mechanism = NoisyGD(problem, "add_remove", 1.0, steps, 0.1, share * width)
     data = Arrays(np.ones((n, 1)), np.linspace(-1, 1, n))
     outputs = np.array(mechanism.run_many(data, Run(Source(9)), 4000))
-    time, noise = 0.1 * steps, share * width / n
-    felt = np.array([time * scales.felt(problem, share) * width])
-    predicted = (time * noise) ** 2 * float(descent._variance(mechanism, felt)[0])
+    felt = np.array([0.1 * steps * scales.felt(problem, share) * width])
     # Six standard errors of a variance are 13%; without the share it would be off by 2.8 at a share of 0.6.
-    assert outputs.var() == pytest.approx(predicted, rel=0.16)
+    assert outputs.var() == pytest.approx(float(mechanism.collected(felt)[0]), rel=0.16)
 
 
 def test_slopes_of_logistic_labels_are_rarely_steep():
@@ -207,8 +204,7 @@ def test_a_clipped_loss_of_residuals_is_off_by_what_a_sample_is(errors):
             mechanism = NoisyGD(problem, "replace", 1e-9, 300, 5.0, share * width, average=0.0)
             values.append(float(data.gradient(Huber(width), mechanism.run(data, Run(Source(1))))[0]) / n)
         excess.append(values[0] - values[1])
-    predicted = off_by_clipping(clip, errors) * width**2 * d / n
-    assert np.mean(excess) == pytest.approx(predicted, rel=0.5)
+    assert np.mean(excess) == pytest.approx(off_by_clipping(clip, errors) * width**2 * d / n, rel=0.5)
 
 
 @pytest.mark.parametrize(("share", "errors"), [(0.2, 1.0), (0.6, 1.0), (0.6, 0.5), (0.9, 2.0)])
@@ -248,7 +244,7 @@ def test_what_a_descent_leaves_of_the_start(quadratic):
     problem, data = quadratic
     mechanism = NoisyGD(problem, "replace", 1e-9, 500, 10.0 / 500, scales.unclipped(problem))
     left = excess(mechanism.run_many(data, Run(Source(4)), 1)).mean()
-    assert left == pytest.approx(descent.predicted_risk(mechanism).expected, rel=0.05)
+    assert left == pytest.approx(predicted.predicted_risk(mechanism).expected, rel=0.05)
 
 
 def round_problem(d, pull=0.0):
@@ -286,8 +282,8 @@ def test_shrinking_takes_away_what_is_noise_and_leaves_what_is_not(pull, less):
     ]
     assert less[0] <= errors[0] / errors[1] <= less[1]
     supposed = Supposed(np.full(12, 1 / 24), np.full(12, pull**2), 1.0)
-    predicted = descent.risk_on(supposed, rule, 0.0)
-    assert predicted == pytest.approx(errors[0] * 12 / 48, rel=0.05, abs=errors[1] * 12 / 48 * 0.1)
+    risk = predicted.risk_on(supposed, rule, 0.0)
+    assert risk == pytest.approx(errors[0] * 12 / 48, rel=0.05, abs=errors[1] * 12 / 48 * 0.1)
 
 
 def test_nothing_is_shrunk_in_a_domain_for_points_or_in_two_dimensions():
@@ -309,7 +305,7 @@ def test_clipping_is_predicted_to_cost_margin_losses_only_where_it_clips():
         plan = noisy_gd.plan(problem, Budget(mu=1e3), clip=clip * scales.unclipped(problem))
         supposed = suppositions(problem, scales.unclipped(problem), scales.natural_unit(problem))[stand_in]
         assert supposed.length == (1.0, 0.7)[stand_in]
-        return descent.risk_on(supposed, plan.mechanism, 0.0)
+        return predicted.risk_on(supposed, plan.mechanism, 0.0)
 
     assert risk(Logistic(), 0.6) > 100 * risk(Logistic(), 1.0)
     # Rows of the full length: half as much beyond the clip. Rows of 0.7 of it: (1 - 6 / 7) / 0.4 as much, or nothing.

@@ -29,27 +29,24 @@ from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
 from dpfit.privacy.check import count, moderate, non_negative, one_of, positive, probability
 from dpfit.privacy.event import Event, Gaussian
-from dpfit.solvers.calibration import CLIP_BIAS
 from dpfit.solvers.gradient.many_points import clipped_sums
+from dpfit.solvers.gradient.predicted import predicted_risk
 from dpfit.solvers.gradient.scales import (
+    CLIP,
     change,
     even_curvature,
-    felt,
-    natural_unit,
     of_residuals,
     relative_noise,
-    slope_bound,
     trusted_unit,
     unclipped,
 )
 from dpfit.solvers.gradient.side_by_side import SideBySide
-from dpfit.solvers.supposed import Supposed, off_by_clipping, suppositions, typical, within
 
 Floats = NDArray[np.float64]
 
-CLIP, NOISES = 0.6, {"margin": (0.003, 0.009), "residual": (0.0005, 0.0015)}
-"""A clipping norm as a share of the Lipschitz constant, and between which levels of noise it comes to that: of
-`relative_noise`, times the root of the dimension for losses of residuals."""
+NOISES = {"margin": (0.003, 0.009), "residual": (0.0005, 0.0015)}
+"""Between which levels of noise gradients come to be clipped at `CLIP`: of `relative_noise`, times the root of the
+dimension for losses of residuals."""
 
 LEAST_CLIP, LOUDER, QUIETER = 0.2, (0.25, 1.65), (0.045, 0.15)
 """The least clipping norm for losses of residuals, and the levels of `relative_noise` times the root of the number of
@@ -68,9 +65,6 @@ direction would bring is counted on where the rest is shared out (`NoisyGD.spent
 
 SHRUNK = 0.5
 """How much of James and Stein's shrinkage is made: half of it has three quarters of the gain (see `_removable`)."""
-
-_DIRECTIONS = 500
-"""In how many directions a descent is followed, at most, to predict its risk."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +178,21 @@ class NoisyGD(SideBySide):
             point = point + velocity
             average = average + share * point
         return average
+
+    def collected(self, bent: Floats) -> Floats:
+        """The variance of the noise in the output, in directions of some curvatures (see `influence`).
+
+        It is that of `noise` summed up over the time of the descent where nothing is forgotten and all steps spend the
+        same.
+        """
+        time = self.steps * self.step_size / (1 - self.momentum)
+        influence = self.influence(bent) / self.steps
+        return np.asarray((time * self.noise) ** 2 * np.sum(influence**2 / self.spent[:, np.newaxis], axis=0))
+
+    @property
+    def noise(self) -> float:
+        """The deviation of the noise on a mean of gradients, in each direction, if it were one release."""
+        return change(self.problem, self.clip, self.relation) * self.noise_multiplier / self.problem.n
 
     def _pull(self, bent: Floats) -> Floats:
         """The part of a point that one step takes away, within the range in which this ends."""
@@ -356,72 +365,7 @@ def _removable(rule: NoisyGD) -> float:
         return 0.0
     time = rule.steps * rule.step_size / (1 - rule.momentum)
     bent = time * (even_curvature(problem, rule.clip) + problem.ridge)
-    variance = (time * _noise(rule)) ** 2 * float(_variance(rule, np.array([bent]))[0])
-    return SHRUNK * max(0, problem.dimension - 2) * variance
-
-
-def predicted_risk(mechanism: NoisyGD) -> Risk:
-    """What is `typical` of `risk_on` over `suppositions`."""
-    problem = mechanism.problem
-    supposed = suppositions(problem, slope_bound(problem, mechanism.clip), natural_unit(problem))
-    return Risk(typical(supposed, lambda each: risk_on(each, mechanism, problem.ridge)), "excess empirical risk")
-
-
-def risk_on(supposed: Supposed, mechanism: NoisyGD, ridge: float | Floats) -> float:
-    """What the start leaves, what noise adds, and the bias by clipping, on a stand-in for the data.
-
-    Exact on a quadratic before the output is `shrunk`: `NoisyGD.remaining` of the start, and noise that would sum up to
-    deviation S s over the time S = steps * step_size / (1 - momentum) with `_variance` times (S s)**2. A clipped slope
-    does not bend: descent feels `felt` of the curvature.
-    """
-    problem = mechanism.problem
-    time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
-    share = min(1.0, mechanism.clip / (slope_bound(problem, mechanism.clip) * supposed.length))
-    bends = within(share, supposed.errors) / within(1.0, supposed.errors) if supposed.errors else felt(problem, share)
-    bent = time * (bends * supposed.curvatures + ridge)
-    # Beyond so many directions curvatures lie close together, and a few of them tell of the others.
-    few = (
-        bent
-        if len(bent) <= _DIRECTIONS
-        else np.geomspace(max(bent.min(), 1e-300), max(bent.max(), 1e-300), _DIRECTIONS)
-    )
-    remaining, collected = mechanism.remaining(few), _variance(mechanism, few)
-    if few is not bent:
-        remaining, collected = np.interp(bent, few, remaining), np.interp(bent, few, collected)
-    variance = (time * _noise(mechanism)) ** 2 * collected
-    length = float(np.sum(supposed.squares * (1 - remaining) ** 2 + variance))
-    kept = 1 - min(1.0, mechanism.shrink / length) if length else 1.0
-    left = supposed.squares * (1 - kept * (1 - remaining)) ** 2
-    return supposed.excess(left + kept**2 * variance, ridge) + _clip_bias(mechanism, supposed)
-
-
-def _noise(mechanism: NoisyGD) -> float:
-    """The deviation of the noise on a mean of gradients, in each direction, if it were one release."""
-    return (
-        change(mechanism.problem, mechanism.clip, mechanism.relation) * mechanism.noise_multiplier / mechanism.problem.n
-    )
-
-
-def _variance(mechanism: NoisyGD, bent: Floats) -> Floats:
-    """The variance of the output over that of an end point without curvature, if all steps spent the same."""
-    influence = mechanism.influence(bent) / mechanism.steps
-    return np.asarray(np.sum(influence**2 / mechanism.spent[:, np.newaxis], axis=0))
-
-
-def _clip_bias(mechanism: NoisyGD, supposed: Supposed) -> float:
-    """Excess by clipping; none where rows are so short that nothing is clipped.
-
-    See `usual_clip`: a margin loss is off by a share of what its margins are worth (as measured, `CLIP_BIAS`), one of
-    residuals by what a sample of so many records is off in so many dimensions (`off_by_clipping`).
-    """
-    problem, slope = mechanism.problem, unclipped(mechanism.problem)
-    if not math.isfinite(slope) or mechanism.clip >= slope * supposed.length:
-        return 0.0
-    share = mechanism.clip / (slope * supposed.length)
-    if supposed.errors:
-        off = off_by_clipping(share, supposed.errors) * slope * natural_unit(problem)
-        return off * problem.dimension / problem.n
-    return CLIP_BIAS * (1 - share) / (1 - CLIP) * slope * supposed.deviation / problem.bounds.row_norm
+    return SHRUNK * max(0, problem.dimension - 2) * float(rule.collected(np.array([bent]))[0])
 
 
 @dataclass(frozen=True)

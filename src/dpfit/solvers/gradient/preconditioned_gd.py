@@ -36,9 +36,9 @@ from dpfit.solvers.gradient.noisy_gd import (
     opposite_records,
     practical_rule,
     require_minimize,
-    risk_on,
     trajectory_basis,
 )
+from dpfit.solvers.gradient.predicted import risk_on
 from dpfit.solvers.gradient.scales import natural_unit, relative_noise, unclipped
 from dpfit.solvers.perturbation.minimizer import largest_count
 from dpfit.solvers.perturbation.output_perturbation import require_data

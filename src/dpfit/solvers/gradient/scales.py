@@ -13,6 +13,9 @@ from dpfit.losses.glm import GLM, Logistic
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import VectorLoss
 
+CLIP = 0.6
+"""The share of the Lipschitz constant at which gradients are clipped where there is much noise."""
+
 
 def unclipped(problem: Minimize) -> float:
     """The clipping norm at which nothing is clipped; infinity for a loss without a Lipschitz constant."""
