@@ -385,6 +385,16 @@ def test_the_plan_is_that_of_the_solver_with_the_smallest_risk(loss, budget):
     assert {candidate.name for candidate in chosen.considered} == expected
     for candidate in chosen.considered:
         assert f"considered {candidate.name}: predicted risk {candidate.risk:.3g}" in chosen.explain()
+    assert {refusal.split(":")[0] for refusal in chosen.left_out} == set(SOLVERS) - expected
+    assert all(f"left out   {refusal}" in chosen.explain() for refusal in chosen.left_out)
+
+
+def test_it_says_why_this_one():
+    least, next_one = auto.plan(logistic(), Budget(epsilon=1.0)).considered[:2]
+    why = f"{least.name}: the least predicted risk, {least.risk / next_one.risk:.2g} of that of {next_one.name}"
+    assert f"chosen     {why}" in auto.plan(logistic(), Budget(epsilon=1.0)).explain()
+    alone = auto.plan(replace(logistic(), loss=Hinge()), Budget(mu=1.0)).explain()
+    assert "chosen     noisy_gd: the only one that can do this" in alone
 
 
 @pytest.mark.parametrize(("n", "epsilon"), list(itertools.product([500, 20_000], [0.1, 5.0])))

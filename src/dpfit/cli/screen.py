@@ -54,7 +54,9 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Table:
 
 def explained(plan: Plan, delta: float) -> Table:
     """A plan in words, its promise at the delta that was asked for, without the solvers that were not chosen."""
-    lines = [line for line in plan.explain(delta or 1e-6).splitlines() if not line.startswith("considered")]
+    lines = [
+        line for line in plan.explain(delta or 1e-6).splitlines() if not line.startswith(("considered", "left out"))
+    ]
     return facts((line[:_NAMES].strip(), line[_NAMES:]) for line in lines)
 
 

@@ -11,7 +11,7 @@ choosing.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from dpfit.core import Cost, Minimize, Plan, Risk, Run
@@ -41,11 +41,12 @@ class Candidate(Record):
 
 @dataclass(frozen=True)
 class Chosen(Plan):
-    """A plan that was chosen among others, best first."""
+    """A plan that was chosen among others, best first; ``left_out`` says which solvers were not, and why."""
 
     kind = "chosen"
     plan: Plan
     considered: tuple[Candidate, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def event(self) -> Event:
@@ -64,7 +65,7 @@ class Chosen(Plan):
         return Risk(self.considered[0].risk, "excess empirical risk")
 
     def bound(self, released: tuple[Any, ...]) -> Chosen:
-        return Chosen(self.plan.bound(released), self.considered)
+        return replace(self, plan=self.plan.bound(released))
 
     def execute(self, data: Any, run: Run) -> Any:
         return self.plan.execute(data, run)
@@ -74,7 +75,14 @@ class Chosen(Plan):
 
     def explain(self, delta: float = 1e-6) -> str:
         rows = [f"considered {c.name}: predicted risk {c.risk:.3g}, {c.cost}" for c in self.considered]
-        return "\n".join([self.plan.explain(delta), f"chosen     {self.considered[0].name}", *rows])
+        rows += [f"left out   {refusal}" for refusal in self.left_out]
+        return "\n".join([self.plan.explain(delta), f"chosen     {self._why()}", *rows])
+
+    def _why(self) -> str:
+        best, *others = self.considered
+        if not others:
+            return f"{best.name}: the only one that can do this"
+        return f"{best.name}: the least predicted risk, {best.risk / others[0].risk:.2g} of that of {others[0].name}"
 
 
 class Prospect(NamedTuple):
@@ -122,7 +130,7 @@ class Auto:
                 refusals.append(f"{best.name}: {error}")
                 continue
             considered = tuple(Candidate(other.name, other.risk, other.cost) for other in ranked[rank:])
-            return Chosen(plan, considered)
+            return Chosen(plan, considered, tuple(refusals))
         raise ValueError("no solver can do this: " + "; ".join(refusals))
 
 
