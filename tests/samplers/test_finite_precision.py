@@ -205,10 +205,10 @@ def test_largest_values(loss):
 
 
 def test_constants_hold_for_margins_that_rounding_made_too_large():
-    """A pinball loss whose labels begin where real margins end: a computed margin may be beyond, and steep."""
+    """A pinball loss whose labels begin just beyond real margins: a computed margin may be beyond that, and steep."""
     loss, reach = Pinball(1e-6), 1 + 2.0**-20
-    ball = L2Ball(1000, reach)
-    asked = Minimize(n=1000, loss=loss, bounds=Bounds(1.0, reach, reach + 1), features=1000, domain=ball, ridge=1e-6)
+    ball, bounds = L2Ball(1000, reach), Bounds(1.0, math.nextafter(reach, 2), reach + 1)
+    asked = Minimize(n=1000, loss=loss, bounds=bounds, features=1000, domain=ball, ridge=1e-6)
     assert loss.lipschitz(asked.bounds, reach).value == pytest.approx(1e-6)
     assert sizes(asked, 10.0).slope == pytest.approx(10.0 * 1000 * (1 - 1e-6))
     assert largest_value(asked) >= reach
