@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from dpfit import Budget, Ledger
-from dpfit.data.schema import Number, Schema
+from dpfit.data.schema import Category, Number, Schema
 from dpfit.ledger import BudgetExceeded
 from dpfit.models import (
     BoundedMean,
@@ -870,3 +870,18 @@ def test_a_record_that_another_model_refuses_has_the_worst_score(metric, worst):
     before, after = (Scored(fitted, each, y).scores(metric, 2.0) for each in (rows, broken))
     assert after[3] == worst
     assert np.delete(after, 3) == pytest.approx(np.delete(before, 3))
+
+
+def test_a_schema_gives_texts_their_classes():
+    """A public list of categories is what `classes` would be; numbers and dtypes that list classes are read as ever."""
+    schema = Schema((Number("a", -1, 1),), target=Category("state", ("well", "sick", "dead")))
+    table = {"a": np.linspace(-1, 1, 60)}
+    texts = np.array(["well", "sick"] * 30)
+    sorted_ones = ["dead", "sick", "well"]
+    declared = LogisticRegression(1.0, schema=schema, classes=sorted_ones)
+    assert LogisticRegression(1.0, schema=schema).plan(60) == declared.plan(60)
+    well = texts == "well"
+    for y, classes in ((texts, sorted_ones), (well, [False, True]), (well * 1.0, [0, 1])):
+        assert LogisticRegression(1.0, schema=schema).fit(table, y).classes_.tolist() == classes
+    with pytest.raises(ValueError, match="declare the classes"):
+        LogisticRegression(1.0, schema=replace(schema, target=Number("age", 0, 1))).fit(table, texts)

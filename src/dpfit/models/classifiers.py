@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpfit.core import Plan
+from dpfit.data.schema import Category
 from dpfit.losses import Logistic, SmoothedHinge, Softmax
 from dpfit.losses.base import Loss
 from dpfit.models.base import PrivateModel, all_or_nothing
@@ -34,10 +35,14 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
         """Fit the model; charges the ledger, if there is one, before the records are read.
 
-        Classes are public: those of ``classes``, of a boolean or categorical dtype, or 0 and 1 for numbers.
+        Classes are public: those of ``classes``, of a boolean or categorical dtype, 0 and 1 for numbers, or the
+        categories of the target of ``schema`` for texts.
         """
         rows, labels = self._validated(X, y)
-        self.classes_ = _classes_read_off(labels) if self._classes_leak else public_classes(self.classes, y)
+        if self._classes_leak:
+            self.classes_ = _classes_read_off(labels)
+        else:
+            self.classes_ = public_classes(self.classes, y, self._categories)
         if len(self.classes_) < 2:
             raise ValueError("a classifier needs at least two declared classes; got 1 class")
         release, scaling, weights = self._release(rows, self._public_labels(labels), user_id)
@@ -47,6 +52,12 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         self.coef_, self.intercept_ = scaling.unscaled(self.weights_)
         self._keep(release, scaling)
         return self
+
+    @property
+    def _categories(self) -> tuple[str, ...] | None:
+        """The categories of the target, if there is a schema that has them."""
+        target = None if self.schema is None else self.schema.target
+        return target.categories if isinstance(target, Category) else None
 
     @property
     def _classes_leak(self) -> bool:
@@ -63,7 +74,7 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
     def _n_classes(self) -> int:
         """How many classes there are: the declared ones, or those of the fit; two if neither is known."""
         if self.classes is None or self._classes_leak:
-            return len(getattr(self, "classes_", (0, 1)))
+            return len(getattr(self, "classes_", self._categories or (0, 1)))
         return len(sorted_classes(self.classes))
 
     def decision_function(self, X: Any) -> Floats:
@@ -101,7 +112,8 @@ class LogisticRegression(PrivateClassifier):
         columns to [-1, 1]; or the largest norm of a row. Longer rows are scaled down. Neither given: ranges are found
         with a tenth of the budget. "from_data": ranges are read off the records, which leaks.
     classes
-        The classes, if neither the dtype of ``y`` gives them nor they are 0 and 1. "from_data" leaks.
+        The classes, if neither the dtype of ``y`` or the target of ``schema`` gives them nor they are 0 and 1.
+        "from_data" leaks.
     public
         ``(X0, y0)``: records that need no protection, such as open data of the same kind. The fit starts from them; the
         guarantee is for the private records only. Needs ``delta > 0``.
@@ -164,8 +176,11 @@ class LinearSVC(PrivateClassifier):
         return tags
 
 
-def public_classes(classes: Any, y: Any) -> NDArray[Any]:
-    """The classes that are public, sorted: declared, those of a boolean or categorical dtype, or 0 and 1 for numbers.
+def public_classes(classes: Any, y: Any, categories: tuple[str, ...] | None = None) -> NDArray[Any]:
+    """The classes that are public, sorted.
+
+    These are the declared ones, those of a boolean or categorical dtype, 0 and 1 for numbers, or the ``categories`` of
+    a schema for texts.
 
     >>> public_classes(["well", "sick"], None), public_classes(None, [True, False])
     (array(['sick', 'well'], dtype='<U4'), array([False,  True]))
@@ -179,14 +194,16 @@ def public_classes(classes: Any, y: Any) -> NDArray[Any]:
             )
         return declared
     dtype = dtypes_of(y)[0]
-    categories = getattr(dtype, "categories", None)
+    listed = getattr(dtype, "categories", None)
     # Those of a Categorical of polars are not in its dtype: they are what occurred so far, in this column or another.
-    if categories is not None and np.ndim(categories) == 1:
-        return sorted_classes(categories)
+    if listed is not None and np.ndim(listed) == 1:
+        return sorted_classes(listed)
     if is_boolean(dtype):
         return np.array([False, True])
     if holds_numbers(dtype):
         return np.array([0, 1])
+    if categories is not None:
+        return sorted_classes(categories)
     raise ValueError(
         "these labels are texts or objects: declare the classes (classes=[...]), or give the column a dtype that lists "
         "them (category of pandas, Enum of polars); reading them off the records would tell which ones occur "
