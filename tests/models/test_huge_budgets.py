@@ -43,6 +43,7 @@ def distance_to_optimum(objective, weights):
         (LinearRegression, {}),
         (Ridge, {}),
         (HuberRegressor, {}),
+        (HuberRegressor, {"width": 0.002}),
         (QuantileRegressor, {}),
         (QuantileRegressor, {"quantile": 0.9}),
     ],

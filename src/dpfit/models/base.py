@@ -27,7 +27,7 @@ from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
 from dpfit.models.inputs import labels_of, require_as_many, require_numbers, validated
 from dpfit.models.intervals import Ends, NoiseInterval, noise_reach
 from dpfit.models.leaks import FROM_DATA, leaky, warn_caller
-from dpfit.models.ranges import after, ends, read_off, shares
+from dpfit.models.ranges import after, ends, is_noiseless, read_off, shares
 from dpfit.models.scaling import Scaling, scaled
 from dpfit.models.users import PerUser, record_budgets
 from dpfit.privacy import Budget, Guarantee
@@ -211,7 +211,8 @@ class PrivateModel(PrivateEstimator):
         if missing is not None and leaks:
             scaling, missing = read_off(scaling, missing, data), None
         ways = [way for budget in self._record_budgets(n, by_user) for way in shares(budget, missing)]
-        plan = _least_risk([partial(self._plan_records, n, columns, scaling, missing, *way) for way in ways])
+        planned = [(way[1], partial(self._plan_records, n, columns, scaling, missing, *way)) for way in ways]
+        plan = _least_risk([plan for budget, plan in planned if is_noiseless(budget)], [plan for _, plan in planned])
         if leaks:
             plan = leaky(plan, "ranges were read off the data and are not protected")
         return (PerUser(plan, int(self.max_rows_per_user or 0)) if by_user else plan), scaling, missing
@@ -392,17 +393,21 @@ def _is_text(value: Any, text: str) -> bool:
     return isinstance(value, str) and value == text
 
 
-def _least_risk(plans: list[Callable[[], Plan]]) -> Plan:
-    """The plan of least predicted risk among those that keep their budgets; the first where none predicts any."""
-    made, refusals = [], []
-    for plan in plans:
-        try:
-            made.append(plan())
-        except ValueError as refusal:
-            refusals.append(refusal)
-    if not made:
-        raise refusals[0]
-    return min(made, key=lambda plan: math.inf if plan.risk is None else plan.risk.expected)
+def _least_risk(preferred: list[Callable[[], Plan]], plans: list[Callable[[], Plan]]) -> Plan:
+    """The plan of least predicted risk among those that can be made, of the preferred ones if there are any.
+
+    It is the first where none predicts any risk.
+    """
+    for among in (preferred, plans):
+        made, refusals = [], []
+        for plan in among:
+            try:
+                made.append(plan())
+            except ValueError as refusal:
+                refusals.append(refusal)
+        if made:
+            return min(made, key=lambda plan: math.inf if plan.risk is None else plan.risk.expected)
+    raise refusals[0]
 
 
 def all_or_nothing(fit: Fit) -> Fit:

@@ -23,6 +23,9 @@ _LARGE = 100.0
 """The epsilon above which noise in ranges is nothing, and accountants lose more than it on Gaussian noise with other.
 """
 
+_NOISELESS = 1e4
+"""The pure epsilon above which noise in a fit is nothing, too, up to thousands of columns."""
+
 
 def ends(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Lower and upper ends, one for each column."""
@@ -81,7 +84,12 @@ def read_off(scaling: Scaling, missing: ColumnRanges, data: Arrays) -> Scaling:
     return replace(found, label_lower=lowest, label_upper=max(highest, lowest + max(1e-9, 1e-9 * abs(lowest))))
 
 
+def is_noiseless(budget: Budget) -> bool:
+    """Whether a budget buys minimizers without noise to speak of: these are exact, and descents only come near."""
+    return budget.kind == "pure" and budget.epsilon is not None and budget.epsilon > _NOISELESS
+
+
 def _with_pure(budget: Budget) -> list[Budget]:
-    """A pure promise keeps the budget, too: where noise is nothing, its minimizers are nearer than descents come."""
+    """A pure promise keeps the budget, too: where there is little noise, its minimizers are nearer than descents."""
     large = budget.kind == "approximate" and budget.epsilon is not None and budget.epsilon > _LARGE
     return [budget, replace(budget, delta=None)] if large else [budget]
