@@ -116,7 +116,7 @@ class Auto:
             try:
                 prospect = foresee(name, problem, budget, max_passes)
             except (NotReachable, ValueError) as error:
-                refusals.append(f"{name}: {error}")
+                refusals.append(_refusal(name, error))
                 continue
             if prospect.cost.passes > max_passes:
                 refusals.append(f"{name}: takes {prospect.cost.passes:g} passes, {max_passes} are allowed")
@@ -127,11 +127,15 @@ class Auto:
             try:
                 plan = best.plan()
             except (NotReachable, ValueError) as error:
-                refusals.append(f"{best.name}: {error}")
+                refusals.append(_refusal(best.name, error))
                 continue
             considered = tuple(Candidate(other.name, other.risk, other.cost) for other in ranked[rank:])
             return Chosen(plan, considered, tuple(refusals))
         raise ValueError("no solver can do this: " + "; ".join(refusals))
+
+
+def _refusal(name: str, error: Exception) -> str:
+    return str(error) if str(error).startswith(name) else f"{name}: {error}"
 
 
 def _descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
