@@ -438,7 +438,7 @@ def test_the_next_best_is_planned_if_the_best_cannot_be(monkeypatch):
 def test_losses_with_corners_are_left_to_descent():
     problem = Minimize(n=1000, loss=Hinge(), bounds=Bounds(1.0), features=5)
     assert [c.name for c in auto.plan(problem, Budget(epsilon=1.0, delta=1e-6)).considered] == ["noisy_gd"]
-    with pytest.raises(ValueError, match=r"no solver can do this: noisy_gd cannot .*; objective_perturbation: .*corners"):
+    with pytest.raises(ValueError, match=r"no solver can do this: noisy_gd cannot.*; objective_perturbation: .*corner"):
         auto.plan(problem, Budget(epsilon=1.0))
 
 
