@@ -864,12 +864,13 @@ def test_a_record_that_another_model_refuses_has_the_worst_score(metric, worst):
     """scikit-learn raises at a cell that is no number: that would tell that there is such a record."""
     rows = np.linspace(-1, 1, 40)[:, None]
     y = (rows[:, 0] > 0).astype(float)
-    fitted = linear_model.LogisticRegression().fit(rows, y)
     broken = np.array(rows)
     broken[3] = np.nan
-    before, after = (Scored(fitted, each, y).scores(metric, 2.0) for each in (rows, broken))
-    assert after[3] == worst
-    assert np.delete(after, 3) == pytest.approx(np.delete(before, 3))
+    for kind in (np.asarray, pd.DataFrame):
+        fitted = linear_model.LogisticRegression().fit(kind(rows), y)
+        before, after = (Scored(fitted, kind(each), y).scores(metric, 2.0) for each in (rows, broken))
+        assert after[3] == worst
+        assert np.delete(after, 3) == pytest.approx(np.delete(before, 3))
 
 
 def test_a_schema_gives_texts_their_classes():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,18 +131,19 @@ class Scored:
     def scores(self, metric: str, top: float) -> Floats:
         """The score of each record, at most ``top``, from that record alone.
 
-        A record that the model refuses has the worst one, since an error would tell of it. Models of dpfit refuse none.
+        Models of other libraries may refuse a record with a cell that is no number. An error would tell of it, so it
+        has the worst score; it is predicted by itself, and the others together, whether there is such a record or not.
         """
-        try:
+        whole = np.asarray(self.rows) if isinstance(self.rows, np.ndarray) or hasattr(self.rows, "iloc") else None
+        if isinstance(self.model, Pipeline | PrivateModel) or whole is None or whole.dtype.kind != "f":
             return self._scores(self.rows, self.labels, metric, top)
-        except Exception:
-            if isinstance(self.model, Pipeline | PrivateModel):
-                raise
         scores = np.full(len(self.labels), 0.0 if metric == "accuracy" else top)
-        for i in range(len(scores)):
-            rows = self.rows.iloc[i : i + 1] if hasattr(self.rows, "iloc") else self.rows[i : i + 1]
-            with suppress(Exception):
-                scores[i] = self._scores(rows, self.labels[i : i + 1], metric, top)[0]
+        finite = np.isfinite(whole).all(axis=1)
+        for some in (np.flatnonzero(finite), *np.flatnonzero(~finite)[:, None]):
+            rows = self.rows.iloc[some] if hasattr(self.rows, "iloc") else self.rows[some]
+            with suppress(ValueError) if not finite[some].all() else nullcontext():
+                if len(some):
+                    scores[some] = self._scores(rows, self.labels[some], metric, top)
         return scores
 
     def _scores(self, rows: Any, labels: Any, metric: str, top: float) -> Floats:
