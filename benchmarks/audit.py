@@ -21,7 +21,7 @@ from dpfit.audit import Fixed, PlanRuns, Projection, audit_callable, audit_plan
 from dpfit.audit.auditor import AUDIT_DELTA
 from dpfit.catalogue import entry
 from dpfit.core import Answer, Minimize, Plan, Run, Step
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, LinearLoss, Logistic, Loss
 from dpfit.mechanisms.counting import Flags
 from dpfit.noise import Source
@@ -34,16 +34,16 @@ STEPS = 20
 Subject = tuple[str, Plan, Any, Any, tuple[Any, Any]]
 
 
-def descent(n: int, d: int, loss: Loss) -> tuple[Step, Arrays, Arrays]:
+def descent(n: int, d: int, loss: Loss) -> tuple[Step, InMemory, InMemory]:
     """The shipped noisy gradient descent, last iterate, and two data sets of which one record is turned around."""
-    problem = Minimize(n=n, loss=loss, bounds=Bounds(1.0), features=d)
+    problem = Minimize(n=n, loss=loss, bounds=Bounds(1.0), n_features=d)
     mechanism = NoisyGD(problem, "replace", 1.0, STEPS, 1.0, 1.0, average=0.0)
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((n, d))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     other = np.vstack([rows[:-1], -rows[-1:]])
     labels = np.sign(rng.standard_normal(n))
-    return Step(mechanism, trajectory_basis(Budget(mu=1.0))), Arrays(rows, labels), Arrays(other, labels)
+    return Step(mechanism, trajectory_basis(Budget(mu=1.0))), InMemory(rows, labels), InMemory(other, labels)
 
 
 def subjects() -> Iterator[Subject]:

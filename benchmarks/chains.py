@@ -54,7 +54,7 @@ class Ours:
 
     def __init__(self) -> None:
         from dpfit.core import Minimize
-        from dpfit.data.records import Arrays
+        from dpfit.data.dataset import InMemory
         from dpfit.geometry import L2Ball
         from dpfit.losses import Bounds, Logistic
         from dpfit.samplers.chain import chain_target
@@ -63,8 +63,10 @@ class Ours:
 
         self.runs: dict[tuple[str, str], tuple[Any, Any]] = {}
         for size, (n, d, steps) in SIZES.items():
-            problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, domain=L2Ball(d, 1e3), ridge=1 / n)
-            target = chain_target(problem, Arrays(*records(n, d)), 1.0)
+            problem = Minimize(
+                n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, 1e3), ridge=1 / n
+            )
+            target = chain_target(problem, InMemory(*records(n, d)), 1.0)
             for kernel, chain in (("mala", MetropolisLangevin), ("ula", LangevinSampler)):
                 self.runs[size, kernel] = (chain(steps, STEP), target)
                 self.speed(size, kernel)

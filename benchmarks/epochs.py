@@ -33,12 +33,12 @@ SECONDS = {LARGE[0]: 1.1, LARGE[1]: 0.33, ADULT: 0.0117}
 FASTER = {"opacus": 100.0, "jax_privacy": 3.0}
 
 
-def records(n: int, features: int) -> tuple[Any, Any]:
+def records(n: int, n_features: int) -> tuple[Any, Any]:
     """Unit rows and labels that follow them."""
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((n, features), dtype=np.float32).astype(np.float64)
+    rows = rng.standard_normal((n, n_features), dtype=np.float32).astype(np.float64)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows, np.where(rows @ np.linspace(-3, 3, features) + rng.standard_normal(n) > 0, 1.0, -1.0)
+    return rows, np.where(rows @ np.linspace(-3, 3, n_features) + rng.standard_normal(n) > 0, 1.0, -1.0)
 
 
 def best(call: Callable[[], Any], repeats: int) -> float:
@@ -55,14 +55,14 @@ def best(call: Callable[[], Any], repeats: int) -> float:
 def ours(setting: Setting, repeats: int) -> float:
     """Seconds of an epoch of dpfit."""
     from dpfit.core import Minimize, Run
-    from dpfit.data.records import Arrays
+    from dpfit.data.dataset import InMemory
     from dpfit.losses import Bounds, Logistic
     from dpfit.noise import Source
     from dpfit.solvers.gradient.dp_sgd import NoisySGD
 
-    _, n, features, batch = setting
-    data = Arrays(*records(n, features))
-    problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=features)
+    _, n, n_features, batch = setting
+    data = InMemory(*records(n, n_features))
+    problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=n_features)
     mechanism = NoisySGD(problem, "add_remove", 1.0, round(n / batch), batch, 1.0, 0.5, 0.9, 0.25)
     return best(lambda: mechanism.run(data, Run(Source())), repeats)
 
@@ -75,12 +75,12 @@ def opacus(setting: Setting, repeats: int) -> float:
     from opacus import PrivacyEngine
 
     warnings.simplefilter("ignore")
-    _, n, features, batch = setting
-    rows, labels = records(n, features)
+    _, n, n_features, batch = setting
+    rows, labels = records(n, n_features)
     dataset = torch.utils.data.TensorDataset(
         torch.from_numpy(rows.astype(np.float32)), torch.from_numpy((labels > 0).astype(np.float32))
     )
-    model = torch.nn.Linear(features, 1, bias=False)
+    model = torch.nn.Linear(n_features, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     loader = torch.utils.data.DataLoader(dataset, batch_size=batch)
     model, optimizer, loader = PrivacyEngine(accountant="rdp").make_private(
@@ -106,8 +106,8 @@ def jax_privacy(setting: Setting, repeats: int) -> float:
     import jax.numpy as jnp
     from jax_privacy import batch_selection, clipping, noise_addition
 
-    _, n, features, batch = setting
-    rows, labels = records(n, features)
+    _, n, n_features, batch = setting
+    rows, labels = records(n, n_features)
     rows, labels = rows.astype(np.float32), labels.astype(np.float32)
 
     def loss(theta: Any, x: Any, y: Any) -> Any:
@@ -126,7 +126,7 @@ def jax_privacy(setting: Setting, repeats: int) -> float:
     sampling = batch_selection.CyclicPoissonSampling(sampling_prob=batch / n, iterations=round(n / batch))
 
     def epoch() -> None:
-        theta = velocity = jnp.zeros(features)
+        theta = velocity = jnp.zeros(n_features)
         state = privatizer.init(theta)
         for picks in sampling.batch_iterator(n, rng=0):
             index = batch_selection.pad_to_multiple_of(picks, 128)

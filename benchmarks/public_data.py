@@ -35,7 +35,7 @@ from scipy.sparse import csr_array
 from scipy.special import stdtrit
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, Squared
 from dpfit.privacy import Budget
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
@@ -78,10 +78,10 @@ def trial(k: int, seed: int) -> dict[str, float]:
     """Mean squared errors of all methods on one draw of everything."""
     rng = np.random.default_rng([k, seed])
     theta = rng.standard_normal(k)
-    public = Arrays(*records(k, 3 * k // 2, theta, rng))
+    public = InMemory(*records(k, 3 * k // 2, theta, rng))
     rows, labels = records(k, PRIVATE, theta, rng)
-    private = Arrays(rows, labels, public=public)
-    problem = Minimize(n=PRIVATE, loss=Squared(), bounds=Bounds(ROW_NORM * (1 + 1e-9)), features=k)
+    private = InMemory(rows, labels, public=public)
+    problem = Minimize(n=PRIVATE, loss=Squared(), bounds=Bounds(ROW_NORM * (1 + 1e-9)), n_features=k)
 
     def error(parameter: Any) -> float:
         return float(np.mean((rows @ parameter - labels) ** 2))

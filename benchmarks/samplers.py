@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dpfit.core import Minimize, Plan
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Logistic
 from dpfit.privacy import Budget
@@ -30,7 +30,7 @@ from dpfit.solvers.gibbs.posterior_release import posterior_release
 D = 20
 
 
-class Counted(Arrays):
+class Counted(InMemory):
     """Records that count what is asked of them."""
 
     passes = 0
@@ -84,7 +84,9 @@ def records(n: int) -> Counted:
 
 def planned(setting: Setting, sampler: str) -> Plan:
     domain = None if setting.radius is None else L2Ball(D, setting.radius)
-    problem = Minimize(n=setting.n, loss=Logistic(), bounds=Bounds(1.0), features=D, domain=domain, ridge=setting.ridge)
+    problem = Minimize(
+        n=setting.n, loss=Logistic(), bounds=Bounds(1.0), n_features=D, domain=domain, ridge=setting.ridge
+    )
     return posterior_release.plan(problem, setting.budget, sampler=sampler)
 
 
@@ -112,7 +114,7 @@ def run(quick: bool) -> dict[str, Any]:
             passes, seconds = (max(column) for column in zip(*found, strict=True))
             name = f"{setting.name}, {sampler}"
             figures.append(
-                {"setting": name, "passes": passes, "seconds": seconds, "predicted_passes": plan.cost.passes}
+                {"setting": name, "passes": passes, "seconds": seconds, "predicted_passes": plan.work.passes}
             )
             bars.append(
                 {"name": f"passes, {name}", "value": passes, "target": setting.bar, "holds": passes <= setting.bar}

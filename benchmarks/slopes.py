@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Minimize, Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Huber, LinearLoss, Squared
 from dpfit.noise import Source
@@ -80,18 +80,18 @@ class Regression:
     rng_seed: int
 
     @cached_property
-    def records(self) -> Arrays:
+    def records(self) -> InMemory:
         rng = np.random.default_rng([self.rng_seed, self.n, self.d])
         rows = rng.standard_normal((self.n, self.d))
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         true = rng.standard_normal(self.d)
         true *= SIZE / np.linalg.norm(true)
-        return Arrays(rows, rows @ true + SPREAD * rng.standard_normal(self.n))
+        return InMemory(rows, rows @ true + SPREAD * rng.standard_normal(self.n))
 
     def problem(self, loss: Any) -> Minimize:
         bounds = Bounds(1.0 + 1e-9, -LABELS, LABELS)
         return Minimize(
-            n=self.n, loss=loss, bounds=bounds, features=self.d, domain=L2Ball(self.d, 1.0), ridge=self.ridge
+            n=self.n, loss=loss, bounds=bounds, n_features=self.d, domain=L2Ball(self.d, 1.0), ridge=self.ridge
         )
 
     def excess(self, thetas: Floats) -> Floats:
@@ -135,16 +135,16 @@ class Pulled:
         return np.vstack([np.tile(self.pull / pulling * self.direction, (pulling, 1)), pairs, -pairs])
 
     @cached_property
-    def records(self) -> Arrays:
-        return Arrays(self.signed, np.full(self.n, FAR))
+    def records(self) -> InMemory:
+        return InMemory(self.signed, np.full(self.n, FAR))
 
     @cached_property
-    def linear_records(self) -> Arrays:
-        return Arrays(-self.signed, np.zeros(self.n))
+    def linear_records(self) -> InMemory:
+        return InMemory(-self.signed, np.zeros(self.n))
 
     def problem(self, loss: Any) -> Minimize:
         bounds = Bounds(1.0 + 1e-9, -FAR, FAR)
-        return Minimize(n=self.n, loss=loss, bounds=bounds, features=self.d, domain=L2Ball(self.d, 1.0))
+        return Minimize(n=self.n, loss=loss, bounds=bounds, n_features=self.d, domain=L2Ball(self.d, 1.0))
 
     def excess(self, thetas: Floats) -> Floats:
         return np.asarray(self.pull / self.n * (1 - thetas @ self.direction))
@@ -248,7 +248,7 @@ def points(grid: tuple[tuple[Any, ...], ...], axis: int) -> list[Point]:
     return [tuple(value if k == axis else BASE[k] for k in range(3)) for value in grid[axis]]  # type: ignore[misc]
 
 
-def thetas(plan: Any, records: Arrays, runs: int, rng_seed: int) -> Floats:
+def thetas(plan: Any, records: InMemory, runs: int, rng_seed: int) -> Floats:
     """Parameters from independent runs: side by side where the mechanism can."""
     many = getattr(getattr(plan, "mechanism", None), "run_many", None)
     if many is not None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize as minimized
 
 from dpfit.core import Minimize, Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, Huber, Logistic, SmoothedHinge
 from dpfit.noise import Source
 from dpfit.privacy import Budget
@@ -47,14 +47,14 @@ class Case:
     @property
     def problem(self) -> Minimize:
         labels = (-1.0, 1.0) if self.loss == "huber" else (None, None)
-        return Minimize(n=self.n, loss=LOSSES[self.loss], bounds=Bounds(1.0, *labels), features=self.d)
+        return Minimize(n=self.n, loss=LOSSES[self.loss], bounds=Bounds(1.0, *labels), n_features=self.d)
 
     @property
     def budget(self) -> Budget:
         return Budget(epsilon=self.epsilon, delta=self.delta or None, relation=self.relation)
 
     @cached_property
-    def records(self) -> Arrays:
+    def records(self) -> InMemory:
         """Rows of norm at most one and their labels."""
         rng = np.random.default_rng(self.rng_seed)
         rows = _rows(self, rng)
@@ -63,9 +63,9 @@ class Case:
         margins = (margins - margins.mean()) / margins.std()
         if self.loss == "huber":
             signal, noise = SIGNALS[self.size]
-            return Arrays(rows, np.clip(signal * margins + noise * rng.standard_normal(self.n), -1, 1))
+            return InMemory(rows, np.clip(signal * margins + noise * rng.standard_normal(self.n), -1, 1))
         chance = 1 / (1 + np.exp(-MARGINS[self.size] * margins))
-        return Arrays(rows, np.where(rng.random(self.n) < chance, 1.0, -1.0))
+        return InMemory(rows, np.where(rng.random(self.n) < chance, 1.0, -1.0))
 
     def loss_at(self, thetas: Floats) -> Floats:
         """The mean loss at each of some parameters."""

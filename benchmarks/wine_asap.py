@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.stats import gamma as gamma_law
 
 from dpfit.core import Minimize, Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Huber
 from dpfit.noise import Source
@@ -89,8 +89,8 @@ class Wine:
         return np.asarray((table - table.mean(axis=0)) / table.std(axis=0))
 
     @cached_property
-    def records(self) -> Arrays:
-        return Arrays(np.ascontiguousarray(self.table[:, :-1]), self.table[:, -1].copy())
+    def records(self) -> InMemory:
+        return InMemory(np.ascontiguousarray(self.table[:, :-1]), self.table[:, -1].copy())
 
     @cached_property
     def problem(self) -> Minimize:
@@ -98,7 +98,7 @@ class Wine:
         row_norm, width = GUARDS[self.guards]
         alpha, (n, columns) = ALPHA[self.kind], self.table.shape
         bounds, ball = Bounds(row_norm, -LABELS, LABELS), L2Ball(columns - 1, row_norm * width / alpha)
-        return Minimize(n=n, loss=Huber(width), bounds=bounds, features=columns - 1, domain=ball, ridge=alpha)
+        return Minimize(n=n, loss=Huber(width), bounds=bounds, n_features=columns - 1, domain=ball, ridge=alpha)
 
     @property
     def slope(self) -> float:

@@ -24,7 +24,7 @@ _PUBLIC = {
     "LogisticRegression": "dpfit.models",
     "Minimize": "dpfit.core",
     "Plan": "dpfit.core",
-    "Play": "dpfit.core",
+    "Interact": "dpfit.core",
     "QuantileRegressor": "dpfit.models",
     "Release": "dpfit.core",
     "Ridge": "dpfit.models",

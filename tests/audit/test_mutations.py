@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpfit.audit import DEFAULT, Fixed, Projection, Transcript, audit_callable, audit_plan, exact_masses
-from dpfit.core import Answer, Play, Run
+from dpfit.core import Answer, Interact, Run
 from dpfit.mechanisms import above_threshold as svt
 from dpfit.mechanisms.mean import BoundedMean, NoisyMean, gaussian_mean, laplace_mean
 from dpfit.mechanisms.ranged_mean import ranged_mean
@@ -95,7 +95,7 @@ def test_without_the_fault_the_same_audit_passes(name, fault):
 
 
 def planned(epsilon=1.0, rounds=4):
-    problem = Play(n=3, workload=svt.ThresholdQueries(threshold=2.0), rounds=rounds)
+    problem = Interact(n=3, workload=svt.ThresholdQueries(threshold=2.0), rounds=rounds)
     return svt.above_threshold.plan(problem, Budget(epsilon=epsilon))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dpfit.audit import Fixed, Projection, audit_plan
 from dpfit.core import Minimize, Step
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, LinearLoss
 from dpfit.privacy import Budget
 from dpfit.solvers.gradient import noisy_gd as module
@@ -21,16 +21,16 @@ true_multipliers = NoisyGD.__dict__["multipliers"].func
 
 
 def audited(relation):
-    problem = Minimize(n=N, loss=LinearLoss(), bounds=Bounds(9.0), features=1)
+    problem = Minimize(n=N, loss=LinearLoss(), bounds=Bounds(9.0), n_features=1)
     mechanism = NoisyGD(problem, relation, 1.0, STEPS, 1.0, CLIP, average=0.0)
     rows = np.zeros((N, 1))
     rows[-1] = 1.0
-    other = Arrays(-rows, np.zeros(N)) if relation == "replace" else Arrays(rows[:-1], np.zeros(N - 1))
+    other = InMemory(-rows, np.zeros(N)) if relation == "replace" else InMemory(rows[:-1], np.zeros(N - 1))
     gap = STEPS / N
     centres = (np.array([-gap]), np.array([gap])) if relation == "replace" else (np.array([-gap]), np.array([0.0]))
     plan = Step(mechanism, trajectory_basis(mechanism.problem.loss, Budget(mu=1.0, relation=relation)))
     return audit_plan(
-        plan, Arrays(rows, np.zeros(N)), other, runs=20_000, attacks=(Projection(centres),), strategy=Fixed(0.5),
+        plan, InMemory(rows, np.zeros(N)), other, runs=20_000, attacks=(Projection(centres),), strategy=Fixed(0.5),
         random_state=4,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from dpfit.audit import Fixed, PlanRuns, Projection, audit_runs
 from dpfit.audit.auditor import AUDIT_DELTA
 from dpfit.catalogue import entry
 from dpfit.core import Answer, Minimize, Step
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic, Softmax
 from dpfit.mechanisms.counting import Flags
 from dpfit.privacy import Budget
@@ -69,7 +69,7 @@ def counting(name, **budget):
 def last_iterate():
     """Linear losses and a ridge: every step contracts by the same factor, and the last iterate is normal."""
     n, steps, ridge = 5, 6, 0.3
-    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=1, ridge=ridge)
+    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, ridge=ridge)
     mechanism = LastIterateGD(problem, "replace", 1.0, steps, 1.0, 1.0)
     mechanism = replace(mechanism, noise=mechanism.event.mu)
     plan = Step(mechanism, last_iterate_basis(mechanism, Budget(mu=1.0)))
@@ -77,7 +77,7 @@ def last_iterate():
     rows[-1] = 1.0
     end = -float(np.sum((1 - ridge) ** np.arange(steps))) / n
     quiet = with_mechanism(plan, noise=QUIET * mechanism.noise)
-    return plan, quiet, Arrays(rows, np.zeros(n)), Arrays(-rows, np.zeros(n)), (end, -end)
+    return plan, quiet, InMemory(rows, np.zeros(n)), InMemory(-rows, np.zeros(n)), (end, -end)
 
 
 def sampled(name):
@@ -92,37 +92,37 @@ def sampled(name):
 def sampled_descent():
     """Absolute errors with labels far away: gradients are the records or their opposites, wherever they are taken."""
     n, steps = 10, 5
-    problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), features=1)
+    problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), n_features=1)
     mechanism = NoisySGD(problem, "replace", math.sqrt(steps), steps, float(n), 1.0, 1.0)
     plan = Step(mechanism, sampled_basis(mechanism.problem.loss, Budget(mu=1.0)))
     labels = np.tile([1e6, -1e6], n // 2)
     other = np.append(labels[:-1], 1e6)
     ends = (0.0, 2.0 * steps / n)
     quiet = with_mechanism(plan, noise_multiplier=QUIET * mechanism.noise_multiplier)
-    return plan, quiet, Arrays(np.ones((n, 1)), labels), Arrays(np.ones((n, 1)), other), ends
+    return plan, quiet, InMemory(np.ones((n, 1)), labels), InMemory(np.ones((n, 1)), other), ends
 
 
 def mapped_descent():
     """The same behind a map that leaves one direction as it is; the last iterate has all that was released."""
     n, steps = 10, 5
-    problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), features=2)
+    problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), n_features=2)
     matrix = tuple(packed(np.diag([0.5, 1.0])).tolist())
     mechanism = MappedGD(problem, "replace", 1.0, steps, 1.0, 1.0, average=0.0, matrix=matrix)
     plan = Step(mechanism, trajectory_basis(problem.loss, Budget(mu=1.0)))
     rows, labels = np.tile([0.0, 1.0], (n, 1)), np.tile([1e6, -1e6], n // 2)
     other = np.append(labels[:-1], 1e6)
     quiet = with_mechanism(plan, noise_multiplier=QUIET)
-    return plan, quiet, Arrays(rows, labels), Arrays(rows, other), (np.zeros(2), np.array([0.0, 2.0 * steps / n]))
+    return plan, quiet, InMemory(rows, labels), InMemory(rows, other), (np.zeros(2), np.array([0.0, 2.0 * steps / n]))
 
 
 def second_moments():
     """The matrix of `preconditioned_gd`: a row is replaced by one that is orthogonal to it."""
-    problem = Minimize(n=4, loss=Logistic(), bounds=Bounds(1.0), features=2)
+    problem = Minimize(n=4, loss=Logistic(), bounds=Bounds(1.0), n_features=2)
     plan = entry("preconditioned_gd").load().plan(problem, Budget(mu=1.0), share=0.99).stages[0]
     rows, other = np.tile([1.0, 0.0], (4, 1)), np.array([[1.0, 0.0]] * 3 + [[0.0, 1.0]])
     quiet = with_mechanism(plan, noise_multiplier=QUIET * plan.mechanism.noise_multiplier)
     centres = tuple((side.T @ side / 4).ravel() for side in (rows, other))
-    return plan, quiet, Arrays(rows, np.ones(4)), Arrays(other, np.ones(4)), centres
+    return plan, quiet, InMemory(rows, np.ones(4)), InMemory(other, np.ones(4)), centres
 
 
 TIGHT = {
@@ -197,9 +197,9 @@ def test_a_plan_for_a_larger_budget_is_caught(name):
 def test_several_classes_keep_the_promise_of_a_perturbed_objective_and_no_smaller_one():
     """A strong ridge holds all shares at a third: a new label moves the gradient by half of what is allowed for."""
     algorithm = entry("objective_perturbation").load()
-    problem = Minimize(n=6, loss=Softmax(3), bounds=Bounds(1.0), features=1, ridge=20.0)
+    problem = Minimize(n=6, loss=Softmax(3), bounds=Bounds(1.0), n_features=1, ridge=20.0)
     rows, labels = np.ones((6, 1)), np.zeros(6)
-    data, neighbour = Arrays(rows, labels), Arrays(rows, np.append(labels[:-1], 1.0))
+    data, neighbour = InMemory(rows, labels), InMemory(rows, np.append(labels[:-1], 1.0))
     centres = (np.array([4.0, -2.0, -2.0]) / 120, np.array([3.0, -1.0, -2.0]) / 120)
     right, wrong = (algorithm.plan(problem, Budget(epsilon=epsilon)) for epsilon in (1.0, 8.0))
     assert not audited(right, right, data, neighbour, centres, runs=1000).broken

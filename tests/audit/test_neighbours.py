@@ -63,8 +63,8 @@ PROBLEMS = {
     "mean": Answer(n=4, workload=BoundedMean(-1.0, 3.0, 2)),
     "counts": Answer(n=4, workload=Flags(3)),
     "choice": Answer(n=4, workload=BestCandidate(3)),
-    "margins": Minimize(n=4, loss=Logistic(), bounds=Bounds(2.0), features=2),
-    "residuals": Minimize(n=4, loss=Huber(1.0), bounds=Bounds(2.0, -1.0, 5.0), features=3),
+    "margins": Minimize(n=4, loss=Logistic(), bounds=Bounds(2.0), n_features=2),
+    "residuals": Minimize(n=4, loss=Huber(1.0), bounds=Bounds(2.0, -1.0, 5.0), n_features=3),
 }
 
 

@@ -11,7 +11,6 @@ from scipy.stats import binom
 from dpfit.core import (
     BindingChangedTheEvent,
     Chain,
-    Cost,
     Iterative,
     Key,
     Mechanism,
@@ -21,6 +20,7 @@ from dpfit.core import (
     Split,
     Step,
     Until,
+    Work,
     plan_from_json,
 )
 from dpfit.privacy import Basis
@@ -193,8 +193,8 @@ def test_progress_of_stages_follows_their_planned_cost():
         kind = "test_priced_countdown"
 
         @property
-        def cost(self):
-            return Cost(passes=float(self.iterations))
+        def work(self):
+            return Work(passes=float(self.iterations))
 
     seen: list[float] = []
     Chain((Step(Priced(3), WHY), Step(Priced(1), WHY))).run(np.zeros(1), progress=seen.append)
@@ -244,5 +244,5 @@ def test_explain_says_each_kind_of_part_once():
 
 
 def test_costs_add_up():
-    assert Chain((step(), step(), step())).cost == Cost(passes=3.0)
-    assert Select(Step(Coin(1.0), WHY), 0.25).cost == Cost(passes=4.0)
+    assert Chain((step(), step(), step())).work == Work(passes=3.0)
+    assert Select(Step(Coin(1.0), WHY), 0.25).work == Work(passes=4.0)

@@ -28,14 +28,14 @@ class Echo(Mechanism):
         return int(run.noise.integers(2**62, 1)[0])
 
 
-class Data:
+class Unread:
     touched = 0
 
 
 class Book:
     """An account that remembers the order of things."""
 
-    def __init__(self, data: Data, refuse: bool = False) -> None:
+    def __init__(self, data: Unread, refuse: bool = False) -> None:
         self.data, self.refuse = data, refuse
         self.log: list[tuple[str, Any]] = []
 
@@ -53,7 +53,7 @@ PLAN = Step(Echo(), Basis("a theorem"))
 
 
 def test_budget_is_reserved_before_data_is_touched_and_committed_after():
-    data = Data()
+    data = Unread()
     book = Book(data)
     PLAN.run(data, account=book)
     assert book.log == [("reserve", 0), ("commit", 42)]
@@ -61,14 +61,14 @@ def test_budget_is_reserved_before_data_is_touched_and_committed_after():
 
 
 def test_a_refused_plan_touches_nothing():
-    data = Data()
+    data = Unread()
     with pytest.raises(PermissionError):
         PLAN.run(data, account=Book(data, refuse=True))
     assert data.touched == 0
 
 
 def test_a_crash_keeps_the_reservation():
-    data = Data()
+    data = Unread()
     book = Book(data)
     with pytest.raises(RuntimeError, match="power"):
         Step(Echo(fails=True), Basis("a theorem")).run(data, account=book)
@@ -76,7 +76,7 @@ def test_a_crash_keeps_the_reservation():
 
 
 def test_an_interaction_is_charged_at_open_and_answers_once_closed_no_more():
-    data = Data()
+    data = Unread()
     book = Book(data)
     interaction = PLAN.open(data, account=book)
     assert book.log == [("reserve", 0)]
@@ -91,7 +91,7 @@ def test_an_interaction_is_charged_at_open_and_answers_once_closed_no_more():
 
 
 def test_an_error_inside_a_with_block_does_not_commit():
-    data = Data()
+    data = Unread()
     book = Book(data)
     with pytest.raises(KeyError), PLAN.open(data, account=book):
         raise KeyError
@@ -99,25 +99,25 @@ def test_an_error_inside_a_with_block_does_not_commit():
 
 
 def test_a_seeded_release_is_not_private_and_repeats():
-    first, second = (PLAN.run(Data(), random_state=5) for _ in range(2))
+    first, second = (PLAN.run(Unread(), random_state=5) for _ in range(2))
     assert first.value == second.value
     assert not first.private
 
 
 def test_an_unseeded_release_is_private_and_does_not_repeat():
-    first, second = (PLAN.run(Data()) for _ in range(2))
+    first, second = (PLAN.run(Unread()) for _ in range(2))
     assert first.value != second.value
     assert first.private
 
 
 def test_diagnostics_come_on_request_only():
-    assert PLAN.run(Data()).diagnostics is None
-    assert PLAN.run(Data(), diagnostics=True).diagnostics == {"rows": 17}
+    assert PLAN.run(Unread()).diagnostics is None
+    assert PLAN.run(Unread(), diagnostics=True).diagnostics == {"rows": 17}
 
 
 def test_numpy_global_state_is_not_used():
     """A peer draws its default key from NumPy's global generator; setting that seed must change nothing here."""
     np.random.seed(0)
-    first = PLAN.run(Data()).value
+    first = PLAN.run(Unread()).value
     np.random.seed(0)
-    assert PLAN.run(Data()).value != first
+    assert PLAN.run(Unread()).value != first

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.sparse import coo_array, csr_array
 
+from dpfit.data.dataset import Blocks, InMemory, records_of
 from dpfit.data.files import read_table, records, scan_parquet
-from dpfit.data.records import Arrays, Blocks, records_of
 from dpfit.data.schema import Category, Number, Schema
 from dpfit.data.table import Table
 from dpfit.losses import Distance, Logistic, Softmax, Squared
@@ -21,9 +21,9 @@ LOSSES = [Logistic(), Squared(), Logistic().enveloped(0.3), Softmax(2), Distance
 
 
 def ways(X, y):
-    yield "array", Arrays(X, y)
-    yield "float32", Arrays(np.asarray(X, dtype=np.float32), y)
-    yield "CSR", Arrays(csr_array(X), y)
+    yield "array", InMemory(X, y)
+    yield "float32", InMemory(np.asarray(X, dtype=np.float32), y)
+    yield "CSR", InMemory(csr_array(X), y)
     yield "blocks", Blocks(len(y), X.shape[1], lambda: ((X[i : i + 2], y[i : i + 2]) for i in range(0, len(y), 2)))
     if X.shape[1]:  # a table without columns has no rows
         yield "frame", records_of({str(j): X[:, j] for j in range(X.shape[1])}, y)
@@ -64,24 +64,24 @@ def test_small_shapes(loss, shape):
 
 def test_entries_without_a_column_are_not_written_anywhere():
     X = csr_array((np.ones(4, dtype=np.float32), [0, 10**9, 1, -7], [0, 2, 3, 4]), shape=(3, 2))
-    data = Arrays(X, np.ones(3))
+    data = InMemory(X, np.ones(3))
     assert np.array_equal([np.isfinite(record).all() for record in data], [False, True, False])
-    one = Arrays([[0.0, 1.0]], [1.0]).clipped_sum(Squared(), np.zeros(2), grid=GRID, **GUARDS)
+    one = InMemory([[0.0, 1.0]], [1.0]).clipped_sum(Squared(), np.zeros(2), grid=GRID, **GUARDS)
     assert np.array_equal(data.clipped_sum(Squared(), np.zeros(2), grid=GRID, **GUARDS), one)
-    assert len(list(Arrays(csr_array((np.ones(1), [5], [0, 1]), shape=(1, 0)), [1.0]))) == 1
+    assert len(list(InMemory(csr_array((np.ones(1), [5], [0, 1]), shape=(1, 0)), [1.0]))) == 1
 
 
 def test_constant_columns_and_duplicated_records():
     X, y = np.full((50, 3), 7.0), np.ones(50)
-    one = Arrays(X[:1], y[:1]).clipped_sum(Squared(), np.zeros(3), grid=GRID, **GUARDS)
-    assert np.array_equal(Arrays(X, y).clipped_sum(Squared(), np.zeros(3), grid=GRID, **GUARDS), 50 * one)
+    one = InMemory(X[:1], y[:1]).clipped_sum(Squared(), np.zeros(3), grid=GRID, **GUARDS)
+    assert np.array_equal(InMemory(X, y).clipped_sum(Squared(), np.zeros(3), grid=GRID, **GUARDS), 50 * one)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint64, bool, np.float16, np.float32, ">f8", np.longdouble])
 def test_types_of_numbers(dtype):
     X = np.array([[1, 0], [0, 1], [1, 1]])
-    expected = Arrays(X.astype(float), np.ones(3)).gradient(Squared(), [1.0, 2.0])
-    found = Arrays(X.astype(dtype), np.ones(3, dtype=dtype)).gradient(Squared(), [1.0, 2.0])
+    expected = InMemory(X.astype(float), np.ones(3)).gradient(Squared(), [1.0, 2.0])
+    found = InMemory(X.astype(dtype), np.ones(3, dtype=dtype)).gradient(Squared(), [1.0, 2.0])
     assert found[0] == expected[0]
     assert np.array_equal(found[1], expected[1])
 
@@ -89,14 +89,14 @@ def test_types_of_numbers(dtype):
 def test_numbers_beyond_doubles_are_infinite_without_a_word():
     X, y = np.array([["1e4000", "1"], ["1", "1"]], dtype=np.longdouble), np.array([1, "1e4000"], dtype=np.longdouble)
     for rows in (X, csr_array(X)):
-        assert not Arrays(rows, y).clipped_sum(Squared(), np.ones(2), grid=GRID, **GUARDS).any()
-    assert [np.isfinite(record).tolist() for record in Arrays(X, y)] == [[False, True, True], [True, True, False]]
+        assert not InMemory(rows, y).clipped_sum(Squared(), np.ones(2), grid=GRID, **GUARDS).any()
+    assert [np.isfinite(record).tolist() for record in InMemory(X, y)] == [[False, True, True], [True, True, False]]
 
 
 def test_records_are_not_printed():
-    data = Arrays(np.full((2, 1), 4111.0), [4111.0, 4111.0], [SECRET, SECRET], Arrays([[4111.0]], [4111.0]))
-    assert repr(data) == "Arrays(2 records of width 1, with users, public=Arrays(1 records of width 1))"
-    assert "4111" not in repr(next(data.pieces()))
+    data = InMemory(np.full((2, 1), 4111.0), [4111.0, 4111.0], [SECRET, SECRET], InMemory([[4111.0]], [4111.0]))
+    assert repr(data) == "InMemory(2 records of width 1, with users, public=InMemory(1 records of width 1))"
+    assert "4111" not in repr(next(data.chunks()))
 
 
 def test_views_and_read_only_arrays():
@@ -105,25 +105,27 @@ def test_views_and_read_only_arrays():
         frozen = X.view()
         frozen.flags.writeable = False
         y = np.arange(2.0 * len(X))[::2]
-        steps = Arrays(frozen, y).clipped_sum(Squared(), np.ones(4), grid=GRID, **GUARDS)
-        assert np.array_equal(steps, Arrays(X.copy(), y.copy()).clipped_sum(Squared(), np.ones(4), grid=GRID, **GUARDS))
+        steps = InMemory(frozen, y).clipped_sum(Squared(), np.ones(4), grid=GRID, **GUARDS)
+        assert np.array_equal(
+            steps, InMemory(X.copy(), y.copy()).clipped_sum(Squared(), np.ones(4), grid=GRID, **GUARDS)
+        )
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Arrays([[SECRET]], [1.0]),
-        lambda: Arrays([[1.0, SECRET], [2.0, 3.0]], [1.0, 1.0]),
-        lambda: Arrays([[1.0], [2.0, SECRET]], [1.0, 1.0]),
-        lambda: Arrays(np.array([[{"card": SECRET}]]), [1.0]),
-        lambda: Arrays([[1.0]], [SECRET]),
-        lambda: Arrays(coo_array(np.eye(2)), [1.0, 2.0]),
-        lambda: Arrays(csr_array(np.eye(2, dtype=complex)), [1.0, 2.0]),
-        lambda: Arrays(np.ma.masked_array([[1.0]], [[True]]), [1.0]),
-        lambda: Arrays([[1.0]], np.ma.masked_array([1.0], [True])),
+        lambda: InMemory([[SECRET]], [1.0]),
+        lambda: InMemory([[1.0, SECRET], [2.0, 3.0]], [1.0, 1.0]),
+        lambda: InMemory([[1.0], [2.0, SECRET]], [1.0, 1.0]),
+        lambda: InMemory(np.array([[{"card": SECRET}]]), [1.0]),
+        lambda: InMemory([[1.0]], [SECRET]),
+        lambda: InMemory(coo_array(np.eye(2)), [1.0, 2.0]),
+        lambda: InMemory(csr_array(np.eye(2, dtype=complex)), [1.0, 2.0]),
+        lambda: InMemory(np.ma.masked_array([[1.0]], [[True]]), [1.0]),
+        lambda: InMemory([[1.0]], np.ma.masked_array([1.0], [True])),
         lambda: Blocks(1, 1, lambda: [(np.ma.masked_array([[1.0]], [[True]]), [1.0])]).gram(),
-        lambda: Arrays([[1.0]], [1.0], [SECRET, SECRET]),
-        lambda: Arrays([[1.0]], [1.0], public=SECRET),
+        lambda: InMemory([[1.0]], [1.0], [SECRET, SECRET]),
+        lambda: InMemory([[1.0]], [1.0], public=SECRET),
         lambda: records_of(SECRET, [1.0]),
         lambda: records_of({"a": [SECRET]}, [1.0, 2.0]),
         lambda: records_of({"a": [1.0], "b": [SECRET, SECRET]}, "a"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpfit.data.schema import Category, Number, Schema
 from dpfit.data.table import Table
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 
 CELLS = st.one_of(
     st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(), st.text(max_size=5), st.booleans(),

@@ -14,7 +14,7 @@ import pytest
 import dpfit
 from dpfit.catalogue import ENTRIES, entry
 from dpfit.core import Answer
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
 from dpfit.privacy import Basis, Budget, Filter, FilterExhausted, Guarantee, calibrate
 from dpfit.privacy import event as events
@@ -115,8 +115,8 @@ class TestNotANumber:
     @pytest.mark.parametrize(("name", "relation"), ONE_SHOT)
     def test_records(self, name, relation, value):
         plan, data, _ = planned(name, relation)
-        if isinstance(data, Arrays):
-            hostile = Arrays(np.array(data.matrix), np.array(data.labels))
+        if isinstance(data, InMemory):
+            hostile = InMemory(np.array(data.matrix), np.array(data.labels))
             hostile.matrix[-1], hostile.labels[-1] = value, value
         else:
             hostile = np.array(data, dtype=float, copy=True)

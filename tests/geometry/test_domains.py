@@ -14,7 +14,7 @@ from scipy.optimize import linprog, minimize
 
 from dpfit.geometry import Box, Domain, L1Ball, L2Ball, Simplex, WholeSpace
 from dpfit.noise import Source
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 
 BOUNDED = [
     L2Ball(3, 1.0),

@@ -7,7 +7,7 @@ import pytest
 from kernel_references import BINARY, LOSSES, close
 from scipy.sparse import csc_array, csr_array, csr_matrix, random_array
 
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.kernels import passes
 from dpfit.losses import Logistic, Squared
 from dpfit.noise import Grid
@@ -111,7 +111,7 @@ def test_arrays_that_are_not_rows_are_refused_before_anybody_follows_them(indptr
     with pytest.raises(ValueError, match="row pointers"):
         passes.clipped_sum(X, np.ones(3), np.ones(2), SQUARED, clip=1.0, grid=Grid(-3))
     with pytest.raises(ValueError, match="row pointers"):
-        Arrays(X, np.ones(3))
+        InMemory(X, np.ones(3))
 
 
 def test_empty():

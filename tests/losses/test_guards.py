@@ -20,7 +20,7 @@ from dpfit.losses import (
     clip_gradients,
 )
 from dpfit.noise import Source
-from dpfit.privacy.record import Record, from_json
+from dpfit.privacy.spec import Spec, from_json
 
 NASTY = [
     0.0,
@@ -192,7 +192,7 @@ def test_masked_arrays_are_refused():
     ids=str,
 )
 def test_json_round_trip(guard):
-    assert from_json(json.loads(json.dumps(guard.to_json(), allow_nan=False)), Record) == guard
+    assert from_json(json.loads(json.dumps(guard.to_json(), allow_nan=False)), Spec) == guard
 
 
 @settings(max_examples=50, deadline=None)

@@ -30,7 +30,7 @@ from dpfit.losses import (
     Squared,
     SquaredDistance,
 )
-from dpfit.privacy.record import Record, from_json
+from dpfit.privacy.spec import Spec, from_json
 
 PLAIN = [
     Logistic(),
@@ -222,7 +222,7 @@ def test_softmax_survives_huge_logits_and_unknown_labels():
 
 @pytest.mark.parametrize("loss", [*ALL, Bounds(1.0), Bounds(2.0, -1.0, None), Bounds(1.0, 0.0, 1.0)], ids=str)
 def test_json_round_trip(loss):
-    assert from_json(json.loads(json.dumps(loss.to_json(), allow_nan=False)), Record) == loss
+    assert from_json(json.loads(json.dumps(loss.to_json(), allow_nan=False)), Spec) == loss
 
 
 @pytest.mark.parametrize("loss", ALL, ids=str)

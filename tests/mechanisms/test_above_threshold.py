@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, laplace
 
-from dpfit.core import InteractionClosed, Play, plan_from_json
+from dpfit.core import Interact, InteractionClosed, plan_from_json
 from dpfit.mechanisms.above_threshold import ThresholdQueries, above_threshold
 from dpfit.privacy import Budget
 
 
 def planned(epsilon=1.0, threshold=0.0, sensitivity=1.0, halt="above", rounds=6):
-    problem = Play(n=10, workload=ThresholdQueries(threshold, sensitivity, halt), rounds=rounds)
+    problem = Interact(n=10, workload=ThresholdQueries(threshold, sensitivity, halt), rounds=rounds)
     return above_threshold.plan(problem, Budget(epsilon=epsilon))
 
 
@@ -116,7 +116,7 @@ def test_bad_plans_and_queries_are_refused():
     with pytest.raises(ValueError, match="threshold must be finite"):
         ThresholdQueries(math.inf)
     with pytest.raises(ValueError, match="pure epsilon"):
-        above_threshold.plan(Play(n=1, workload=ThresholdQueries(1.0), rounds=1), Budget(mu=1.0))
+        above_threshold.plan(Interact(n=1, workload=ThresholdQueries(1.0), rounds=1), Budget(mu=1.0))
     with pytest.raises(TypeError, match="function"):
         planned().open(np.zeros(3)).step(3.0)
 

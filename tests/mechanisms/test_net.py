@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpfit.core import Minimize, Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L1Ball, L2Ball
 from dpfit.losses import Absolute, Bounds, CustomLoss, Distance, LinearLoss, Logistic, Softmax
 from dpfit.mechanisms.net import NetChoice, exponential_net
@@ -19,11 +19,11 @@ INTERVAL = Box((-1.0,), (1.0,))
 
 
 def linear(n=3, domain=INTERVAL, ridge=0.0):
-    return Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=domain.dimension, domain=domain, ridge=ridge)
+    return Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=domain.dimension, domain=domain, ridge=ridge)
 
 
 def law(mechanism, rows, labels=None):
-    sums = mechanism._sums(Arrays(rows, np.zeros(len(rows)) if labels is None else labels))
+    sums = mechanism._sums(InMemory(rows, np.zeros(len(rows)) if labels is None else labels))
     weights = np.exp(-(sums - sums.min()) / mechanism.scale)
     return weights / weights.sum()
 
@@ -48,7 +48,7 @@ def test_the_law_in_closed_form():
     x = mechanism.points[:, 0]
     exact = np.exp(-2.0 / (4 * np.abs(x).max()) * (1.25 * x + 0.75 * x**2))
     assert law(mechanism, rows) == pytest.approx(exact / exact.sum(), rel=2e-3)
-    drawn = np.ravel(mechanism.run_many(Arrays(rows, np.zeros(3)), Run(Source(1)), 4000))
+    drawn = np.ravel(mechanism.run_many(InMemory(rows, np.zeros(3)), Run(Source(1)), 4000))
     mean = x @ exact / exact.sum()
     deviation = math.sqrt((x - mean) ** 2 @ exact / exact.sum())
     assert drawn.mean() == pytest.approx(mean, abs=6 * deviation / math.sqrt(4000))
@@ -68,7 +68,7 @@ def liar(bound):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_loss_that_breaks_its_word_does_not_break_the_promise(relation):
-    problem = Minimize(n=3, loss=liar(0.5), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 1.5))
+    problem = Minimize(n=3, loss=liar(0.5), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 1.5))
     mechanism = NetChoice(1.0, problem, relation, 9)
     rows, labels = np.array([[1.0, 0.0], [0.3, 0.4], [0.0, -1.0]]), np.array([-1.0, 1.0, -2.0])
     widest = 0.0
@@ -103,7 +103,7 @@ def test_the_excess_risk_is_below_the_bound_and_falls_with_n():
     risks = []
     for n in (100, 1000):
         rows = np.where(np.arange(n) % 5 < 3, 0.7, -0.6)[:, None]
-        problem = Minimize(n=n, loss=loss, bounds=Bounds(1.0), features=1, domain=INTERVAL)
+        problem = Minimize(n=n, loss=loss, bounds=Bounds(1.0), n_features=1, domain=INTERVAL)
         plan = exponential_net.plan(problem, Budget(epsilon=1.0, relation="add_remove"), points=256)
         points = plan.mechanism.points
         risk = np.array([value(p, rows, None).mean() for p in points])
@@ -115,9 +115,9 @@ def test_the_excess_risk_is_below_the_bound_and_falls_with_n():
 
 def test_the_losses_of_the_library_agree_with_their_sums():
     random = np.random.default_rng(3)
-    data = Arrays(random.normal(size=(30, 2)), random.normal(size=30))
+    data = InMemory(random.normal(size=(30, 2)), random.normal(size=30))
     for loss in (Logistic(), Absolute(), Distance()):
-        problem = Minimize(n=30, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=2, domain=L2Ball(2, 1.0))
+        problem = Minimize(n=30, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2, domain=L2Ball(2, 1.0))
         mechanism = NetChoice(1.0, problem, "replace", 5)
         exact = data.gradients(loss, mechanism.points, **problem.guards)[0]
         middle = data.gradient(loss, np.zeros(2), **problem.guards)[0]
@@ -132,12 +132,12 @@ def test_refusals():
         exponential_net.plan(problem, Budget(epsilon=1.0))
     with pytest.raises(ValueError, match="bounded domain"):
         exponential_net.plan(replace(linear(), domain=None), Budget(epsilon=1.0))
-    softmax = Minimize(n=3, loss=Softmax(2), bounds=Bounds(1.0), features=1, domain=L2Ball(2, 1.0))
+    softmax = Minimize(n=3, loss=Softmax(2), bounds=Bounds(1.0), n_features=1, domain=L2Ball(2, 1.0))
     with pytest.raises(ValueError, match="no net for a loss"):
         exponential_net.plan(softmax, Budget(epsilon=1.0))
     mechanism = NetChoice(1.0, linear(), "replace", 4)
-    for data, match in ((np.ones(3), "records"), (Arrays(np.ones((3, 2)), np.ones(3)), "1 numbers")):
+    for data, match in ((np.ones(3), "records"), (InMemory(np.ones((3, 2)), np.ones(3)), "1 numbers")):
         with pytest.raises(ValueError, match=match):
             mechanism.run(data, Run(Source(1)))
     with pytest.raises(ValueError, match="n = 3"):
-        mechanism.run(Arrays(np.ones((2, 1)), np.ones(2)), Run(Source(1)))
+        mechanism.run(InMemory(np.ones((2, 1)), np.ones(2)), Run(Source(1)))

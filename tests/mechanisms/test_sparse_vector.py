@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfit.core import InteractionClosed, Play, plan_from_json
+from dpfit.core import Interact, InteractionClosed, plan_from_json
 from dpfit.mechanisms import sparse_vector as module
 from dpfit.mechanisms.sparse_vector import SparseQueries, sparse_vector
 from dpfit.privacy import Budget
@@ -15,7 +15,7 @@ from mechanisms.test_above_threshold import halting_law
 
 
 def planned(budget=None, rounds=20, **facts):
-    problem = Play(n=10, workload=SparseQueries(**{"threshold": 0.0, "hits": 2} | facts), rounds=rounds)
+    problem = Interact(n=10, workload=SparseQueries(**{"threshold": 0.0, "hits": 2} | facts), rounds=rounds)
     return sparse_vector.plan(problem, budget or Budget(epsilon=1.0))
 
 
@@ -37,7 +37,7 @@ def transcript_law(answers, epsilon):
 def test_finding_two_hits_costs_twice_the_search(share):
     """All pairs of places of hits, by quadrature; answers aside."""
     plan = sparse_vector.plan(
-        Play(n=10, workload=SparseQueries(0.0, 2, answers=False), rounds=6), Budget(epsilon=1.0), share=share
+        Interact(n=10, workload=SparseQueries(0.0, 2, answers=False), rounds=6), Budget(epsilon=1.0), share=share
     )
     epsilon = plan.mechanism.epsilon
     assert 2 * epsilon == pytest.approx(1.0, rel=1e-9)
@@ -138,7 +138,7 @@ def test_bad_plans_and_queries_are_refused():
         with pytest.raises(ValueError, match=words):
             planned(**facts)
     with pytest.raises(ValueError, match="share"):
-        sparse_vector.plan(Play(n=1, workload=SparseQueries(0.0), rounds=1), Budget(epsilon=1.0), share=0.0)
+        sparse_vector.plan(Interact(n=1, workload=SparseQueries(0.0), rounds=1), Budget(epsilon=1.0), share=0.0)
     with pytest.raises(TypeError, match="function"):
         planned().open(np.zeros(3)).step(3.0)
 

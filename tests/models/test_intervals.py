@@ -9,7 +9,7 @@ from scipy.stats import binom
 from sklearn.exceptions import NotFittedError
 
 from dpfit.core import Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.models import BoundedMean, GeometricMedian, LinearRegression, LogisticRegression, load, save
 from dpfit.models.intervals import l2_laplace_reach, noise_reach, released_by
 from dpfit.models.scaling import Scaling
@@ -60,7 +60,7 @@ def test_an_exact_interval_holds_at_its_level(kind, delta, law):
     mechanism = released_by(model.plan_)
     assert mechanism.noise == law
     theta = without_noise(mechanism, np.column_stack([X / 2 - 1, np.ones(300)]), labels)
-    data = model.scaling_.apply(Arrays(X, y if regression else labels))
+    data = model.scaling_.apply(InMemory(X, y if regression else labels))
     noisy = np.stack(mechanism.run_many(data, Run(Source(random_state=1)), DRAWS))
     misses = np.abs(model.scaling_.unscaled(noisy)[0] - (theta[:-1] if regression else theta[:-1] / 2))
     found = model.noise_interval(LEVEL)
@@ -99,7 +99,7 @@ def test_a_bound_after_objective_perturbation_is_reached_where_only_the_ridge_cu
     found, length = model.noise_interval(0.95), noise_reach(model.plan_, 0.95).length
     assert not found.exact
     assert np.allclose(found.coef.upper - model.coef_, length)
-    run, data = Run(Source(random_state=2)), Arrays(X, np.ones(100))
+    run, data = Run(Source(random_state=2)), InMemory(X, np.ones(100))
     sizes = np.linalg.norm([mechanism.run(data, run) for _ in range(runs)], axis=1)
     least, most = chances(runs, 0.95)
     assert least <= (sizes <= length).sum() <= most
@@ -111,7 +111,7 @@ def test_the_interval_of_a_mean_holds_at_its_level(delta):
     columns = 40_000
     X = np.random.default_rng(1).uniform(0, 10, size=(5, columns))
     model = BoundedMean(1000.0, delta, bounds=(0, 10)).fit(X)
-    noisy = model.plan_.run(Arrays(X, np.zeros(5)), random_state=3).value
+    noisy = model.plan_.run(InMemory(X, np.zeros(5)), random_state=3).value
     half = 5 * noise_reach(model.plan_, LEVEL).length
     misses = np.abs(5 + 5 * noisy - X.mean(axis=0))
     least, most = chances(columns)

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from dpfit.audit import audit_callable, audit_plan
 from dpfit.core import Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.models import LinearRegression, LogisticRegression
 from dpfit.models.scaling import Scaling
 
@@ -102,8 +102,8 @@ def far_record(relation):
     """One record decides a range, if it is there, and is steep in the fit."""
     rows, labels = np.ones((6, 1)), np.ones(6)
     if relation == "replace":
-        return Arrays(rows, labels), Arrays(np.append(rows[:-1], [[-1000.0]], axis=0), labels)
-    return Arrays(np.append(rows[:-1], [[1000.0]], axis=0), labels), Arrays(rows[:-1], labels[:-1])
+        return InMemory(rows, labels), InMemory(np.append(rows[:-1], [[-1000.0]], axis=0), labels)
+    return InMemory(np.append(rows[:-1], [[1000.0]], axis=0), labels), InMemory(rows[:-1], labels[:-1])
 
 
 def planned(relation, bounds):
@@ -128,7 +128,7 @@ def test_ranges_read_off_the_records_are_caught(relation):
 
     def fit(data, source):
         top = float(np.abs(data.matrix).max())
-        weights = plan.execute(Arrays(data.matrix / top, data.labels), Run(source))
+        weights = plan.execute(InMemory(data.matrix / top, data.labels), Run(source))
         return weights[0] / top
 
     audit = audit_callable(fit, *far_record(relation), plan.guarantee, runs=400, random_state=5)

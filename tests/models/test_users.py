@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dpfit.audit.auditor import audit_plan, audit_runs
 from dpfit.audit.runs import PlanRuns
 from dpfit.core import Mechanism, Minimize, Run, Step
-from dpfit.data.records import Arrays, Blocks
+from dpfit.data.dataset import Blocks, InMemory
 from dpfit.losses import Bounds, Huber
 from dpfit.models import users
 from dpfit.models.scaling import Scaling
@@ -46,7 +46,7 @@ class Whose(Mechanism):
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 6), st.integers(0, 2**32))
 def test_at_most_so_many_records_of_a_user_are_used(ids, most, seed):
     """Users with fewer lose none; no record is used twice or changes hands."""
-    data = Arrays(np.arange(float(len(ids)))[:, None], np.zeros(len(ids)), np.array(ids, dtype=np.int64))
+    data = InMemory(np.arange(float(len(ids)))[:, None], np.zeros(len(ids)), np.array(ids, dtype=np.int64))
     plan = PerUser(Step(Whose(), Basis("a spy", "add_remove")), most)
     whose, numbers = plan.execute(data, Run(Source(random_state=seed)))
     assert len(set(numbers.tolist())) == len(numbers)
@@ -59,14 +59,14 @@ def test_records_in_blocks_keep_their_users():
     ids, X = ["ann", "ann", None, "bob", "ann", None], np.arange(6.0)[:, None]
     blocks = Blocks(6, 1, lambda: ((X[i : i + 2], np.zeros(2), ids[i : i + 2]) for i in (0, 2, 4)))
     plan = PerUser(Step(Whose(), Basis("a spy", "add_remove")), 2)
-    for data in (blocks, Scaling(row_norm=9.0).apply(blocks), Arrays(X, np.zeros(6), ids)):
+    for data in (blocks, Scaling(row_norm=9.0).apply(blocks), InMemory(X, np.zeros(6), ids)):
         whose, numbers = plan.execute(data, Run(Source(random_state=1)))
         assert sorted(whose) == ["ann", "ann", "bob"]
         assert [ids[int(number)] for number in numbers] == whose.tolist()
 
 
 def test_which_records_are_used_is_uniform():
-    data = Arrays(np.arange(6.0)[:, None], np.zeros(6), np.zeros(6, dtype=np.int64))
+    data = InMemory(np.arange(6.0)[:, None], np.zeros(6), np.zeros(6, dtype=np.int64))
     plan, run = PerUser(Step(Whose(), Basis("a spy", "add_remove")), 2), Run(Source(random_state=3))
     kept = np.concatenate([plan.execute(data, run)[1] for _ in range(3000)])
     # Each of six records is one of the two with probability 1 / 3; six standard deviations.
@@ -75,7 +75,7 @@ def test_which_records_are_used_is_uniform():
 
 def one_sided():
     """Records far from what is fitted: each pulls with all of the Lipschitz constant, whatever the others do."""
-    return Minimize(n=12, loss=Huber(1.0), bounds=Bounds(1.0, -50.0, 50.0), features=2, ridge=0.5)
+    return Minimize(n=12, loss=Huber(1.0), bounds=Bounds(1.0, -50.0, 50.0), n_features=2, ridge=0.5)
 
 
 def per_user(budget, most):
@@ -109,7 +109,7 @@ def aligned(rows_of_user):
     total = 12 + rows_of_user
     rows, labels = np.tile([1.0, 0.0], (total, 1)), np.append(np.full(12, -40.0), np.full(rows_of_user, 40.0))
     ids = np.append(np.arange(12) // 2, np.full(rows_of_user, 99))
-    data = Arrays(rows, labels, ids)
+    data = InMemory(rows, labels, ids)
     return data, data.rows(np.arange(12))
 
 
@@ -158,9 +158,9 @@ def test_plans_that_do_not_protect_records_under_add_remove_are_refused():
     with pytest.raises(ValueError, match="add/remove"):
         PerUser(replaced, 2)
     with pytest.raises(ValueError, match="user ids"):
-        per_user(BUDGETS[0], 2).run(Arrays(np.ones((3, 2)), np.zeros(3)))
+        per_user(BUDGETS[0], 2).run(InMemory(np.ones((3, 2)), np.zeros(3)))
 
 
 def test_nobody_there_is_no_error():
-    nobody = Arrays(np.zeros((0, 2)), np.zeros(0), np.zeros(0, dtype=np.int64))
+    nobody = InMemory(np.zeros((0, 2)), np.zeros(0), np.zeros(0, dtype=np.int64))
     assert np.isfinite(per_user(BUDGETS[0], 2).run(nobody).value).all()

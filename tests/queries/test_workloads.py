@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpfit.data.schema import Category, Number, Schema
-from dpfit.privacy.record import Record, from_json
+from dpfit.privacy.spec import Spec, from_json
 from dpfit.queries import Bins, Categories, Histogram, Marginals, Predicates, Ranges, where
 from dpfit.queries.axes import axis
 
@@ -89,7 +89,7 @@ def test_answers_are_sums_over_records(name):
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_workloads_are_records(name):
     workload = WORKLOADS[name]
-    assert from_json(json.loads(json.dumps(workload.to_json())), Record) == workload
+    assert from_json(json.loads(json.dumps(workload.to_json())), Spec) == workload
 
 
 def test_partitions_have_the_sensitivities_of_one_cell():

@@ -44,7 +44,7 @@ class Browser:
         """Show a file at a width in CSS pixels; logs start anew."""
         phone = width < 500
         self.command("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=phone)
-        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.command("Emulation.setEmulatedMedia", n_features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.console(), self.requests()
         self.call("/url", {"url": f"file://{file}"})
 

@@ -16,7 +16,7 @@ from dpfit.core import Answer, Mechanism, Risk, Step
 from dpfit.ledger import Ledger
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
 from dpfit.privacy import Assumption, Basis, Budget, Guarantee, event
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 from dpfit.report import Estimate, Facts, Quality, audit_report, report
 
 HOSTILE = "<script>alert(1)</script>\"' onload=x & $\\frac{1}{0}$ \u202e</style></title>-->"

@@ -10,7 +10,7 @@ from scipy.stats import kstest, norm
 from dpfit.geometry import Box, L2Ball
 from dpfit.noise import Source
 from dpfit.privacy.event import Pure, WithinTotalVariation
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 from dpfit.samplers.alternating_sampler import AlternatingSampler
 from dpfit.samplers.chain import Chain
 from dpfit.samplers.potential import Potential

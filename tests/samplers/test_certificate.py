@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from dpfit.privacy import gaussian
 from dpfit.privacy.event import BoundedRange, GaussianPrivate, Laplace, Pure, WithinTotalVariation
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 from dpfit.samplers.certificate import (
     Certificate,
     Exact,

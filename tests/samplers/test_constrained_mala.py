@@ -6,12 +6,12 @@ from grids import distribution
 from scipy.stats import kstest, norm
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L2Ball, WholeSpace
 from dpfit.losses import Bounds, Logistic
 from dpfit.noise import Source
 from dpfit.privacy.event import Pure
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 from dpfit.samplers.certificate import NotCertified
 from dpfit.samplers.chain import Chain, chain_target
 from dpfit.samplers.constrained_mala import MetropolisLangevin
@@ -68,8 +68,8 @@ def test_the_stationary_law_on_an_interval(h, steps):
 def test_the_stationary_law_on_a_disc():
     """Logistic losses in two dimensions, the minimizer at the boundary: marginals and radius by quadrature."""
     rows, labels = np.array([[1.0, 0.2], [0.3, -0.8], [0.9, 0.4]]), np.array([1.0, -1.0, 1.0])
-    problem = Minimize(n=3, loss=Logistic(), bounds=Bounds(2.0), features=2, domain=L2Ball(2, 1.0), ridge=0.1)
-    drawn = MetropolisLangevin(60, 0.1).draw(chain_target(problem, Arrays(rows, labels), 6.0), 20_000, Source(3))
+    problem = Minimize(n=3, loss=Logistic(), bounds=Bounds(2.0), n_features=2, domain=L2Ball(2, 1.0), ridge=0.1)
+    drawn = MetropolisLangevin(60, 0.1).draw(chain_target(problem, InMemory(rows, labels), 6.0), 20_000, Source(3))
     side = np.linspace(-1.0, 1.0, 1201)
     grid = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1)
     losses = np.logaddexp(0.0, -(grid @ rows.T) * labels).sum(axis=-1) + 0.15 * np.sum(grid**2, axis=-1)

@@ -9,7 +9,7 @@ from scipy.linalg import expm
 from scipy.stats import norm
 
 from dpfit.noise import Source
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 from dpfit.samplers.discretization import (
     SmoothTarget,
     langevin_certificate,

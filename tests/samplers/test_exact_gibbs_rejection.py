@@ -7,7 +7,7 @@ from scipy.integrate import quad
 from scipy.stats import beta, kstest, norm
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L2Ball
 from dpfit.losses import Bounds, LinearLoss, Logistic, Squared
 from dpfit.noise import Source
@@ -21,7 +21,7 @@ DRAWS = 100_000
 
 def problem(loss, domain, n, ridge=0.25, norm_bound=2.0):
     bounds = Bounds(norm_bound, -1.0, 1.0)
-    return Minimize(n=n, loss=loss, bounds=bounds, features=domain.dimension, domain=domain, ridge=ridge)
+    return Minimize(n=n, loss=loss, bounds=bounds, n_features=domain.dimension, domain=domain, ridge=ridge)
 
 
 def test_linear_losses_give_a_normal_law():
@@ -29,7 +29,7 @@ def test_linear_losses_give_a_normal_law():
     rows = np.array([[1.0, 0.0], [0.5, -1.0], [0.0, 0.3]])
     t, ridge = 2.0, 0.5
     strength, deviation = 3 * ridge, 1 / np.sqrt(t * 3 * ridge)
-    target = gibbs(problem(LinearLoss(), L2Ball(2, 10 * deviation), 3, ridge), Arrays(rows, np.zeros(3)), t)
+    target = gibbs(problem(LinearLoss(), L2Ball(2, 10 * deviation), 3, ridge), InMemory(rows, np.zeros(3)), t)
     drawn = GibbsRejection().draw(target, DRAWS, Source(1))
     mean = -rows.sum(axis=0) / strength
     for axis in range(2):
@@ -40,7 +40,7 @@ def test_squared_losses_give_a_truncated_normal_law_and_accept_all():
     """The curvature of a quadratic is its Hessian everywhere, so nothing in the domain is rejected."""
     rows, labels, t = np.array([[1.0, 0.2], [0.3, -0.8], [0.9, 0.4], [-0.5, 1.0]]), np.array([1.0, -0.5, 1.0, 0.2]), 4.0
     box = Box((-0.3, -0.6), (0.4, 0.1))
-    target = gibbs(problem(Squared(), box, 4), Arrays(rows, labels), t)
+    target = gibbs(problem(Squared(), box, 4), InMemory(rows, labels), t)
     asked = []
 
     def counted(points):
@@ -66,7 +66,7 @@ def test_squared_losses_give_a_truncated_normal_law_and_accept_all():
 def test_logistic_in_one_dimension(radius, ridge):
     """On the wide domain the quadratic is far below the potential, so rejection makes most of the law."""
     rows, labels = np.array([[1.0], [0.8], [-0.3], [1.0]]), np.array([1.0, -1.0, -1.0, 1.0])
-    target = gibbs(problem(Logistic(), L2Ball(1, radius), 4, ridge), Arrays(rows, labels), 5.0)
+    target = gibbs(problem(Logistic(), L2Ball(1, radius), 4, ridge), InMemory(rows, labels), 5.0)
     drawn = GibbsRejection().draw(target, DRAWS, Source(3))[:, 0]
 
     def potential(x):
@@ -104,7 +104,7 @@ def test_the_minorant_is_below_the_function_and_touches_it():
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     labels = np.sign(random.normal(size=30))
     asked = problem(Logistic(), L2Ball(3, 3.0, (0.2, 0.1, -0.3)), 30, norm_bound=1.0)
-    target = gibbs(asked, Arrays(rows, labels), 2.0)
+    target = gibbs(asked, InMemory(rows, labels), 2.0)
     for z in asked.domain.sample(Source(5), 20):
         value, gradient = (part[0] for part in target.convex(z[None]))
         minorant = Minorant(z, gradient, target.hessian(z), target.bending, 6.0)
@@ -142,7 +142,7 @@ def test_few_passes_are_needed_where_a_sample_is_concentrated():
     rows = random.normal(size=(4000, 20))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     labels = np.where(random.random(4000) < 1 / (1 + np.exp(-rows @ np.full(20, 0.7))), 1.0, -1.0)
-    target = gibbs(problem(Logistic(), L2Ball(20, 1.5), 4000, 0.005, 1.0), Arrays(rows, labels), 0.8)
+    target = gibbs(problem(Logistic(), L2Ball(20, 1.5), 4000, 0.005, 1.0), InMemory(rows, labels), 0.8)
     asked = []
 
     def counted(points):
@@ -193,7 +193,7 @@ def test_a_law_wider_than_a_box_or_with_its_mean_outside():
 def test_a_vanishing_ridge_and_equal_rows_raise_nothing(domain):
     """The Hessian has rank one and the ridge is below its rounding: whether a matrix is singular is up to the data."""
     rows = np.tile([0.6, 0.0, 0.8], (50, 1))
-    target = gibbs(problem(Squared(), domain, 50, 1e-22), Arrays(rows, np.ones(50)), 3.0)
+    target = gibbs(problem(Squared(), domain, 50, 1e-22), InMemory(rows, np.ones(50)), 3.0)
     sampler = GibbsRejection() if isinstance(domain, L2Ball) else PreconditionedSampler(0.5)
     drawn = sampler.draw(target, 3, Source(14))
     assert domain.contains(drawn).all()

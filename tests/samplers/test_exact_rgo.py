@@ -8,7 +8,7 @@ from grids import distribution
 from scipy.stats import kstest
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L2Ball
 from dpfit.losses import Absolute, Bounds, Hinge, Logistic, Squared
 from dpfit.noise import Source
@@ -28,9 +28,9 @@ ROWS, LABELS = np.array([[0.9], [-0.4], [0.7], [1.0]]), np.array([1.0, 1.0, -1.0
 
 def target(loss, domain, t=3.0, ridge=0.25, rows=ROWS):
     problem = Minimize(
-        n=4, loss=loss, bounds=Bounds(2.0, -1.0, 1.0), features=domain.dimension, domain=domain, ridge=ridge
+        n=4, loss=loss, bounds=Bounds(2.0, -1.0, 1.0), n_features=domain.dimension, domain=domain, ridge=ridge
     )
-    return gibbs(problem, Arrays(rows, LABELS), t)
+    return gibbs(problem, InMemory(rows, LABELS), t)
 
 
 @pytest.mark.parametrize("y", [0.2, -4.0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L2Ball
 from dpfit.losses import Absolute, Bounds, CustomLoss, Distance, Hinge, LinearLoss, Logistic, Pinball, Squared
 from dpfit.noise import Source, fine_gaussian
@@ -28,7 +28,7 @@ def precision():
 
 def problem(loss, n, d=2, radius=1.5, ridge=0.05, centre=None, norm_bound=1.0):
     ball = L2Ball(d, radius, centre)
-    return Minimize(n=n, loss=loss, bounds=Bounds(norm_bound, -1.0, 1.0), features=d, domain=ball, ridge=ridge)
+    return Minimize(n=n, loss=loss, bounds=Bounds(norm_bound, -1.0, 1.0), n_features=d, domain=ball, ridge=ridge)
 
 
 def hostile(n, d, random):
@@ -60,7 +60,7 @@ def logarithms(asked, rows, labels, t, shift, trials=12):
 
     The exact normal vector is the rounded one plus ``shift`` times the fineness, in each coordinate.
     """
-    target = gibbs(asked, Arrays(rows, labels), t)
+    target = gibbs(asked, InMemory(rows, labels), t)
     hessian = target.hessian
     if hessian is None:
         point, curvature = tangent_anchor(target), np.zeros((asked.dimension,) * 2)
@@ -129,7 +129,7 @@ def test_gaps_are_at_least_zero_up_to_the_bound():
         d, n = int(random.integers(1, 5)), int(random.integers(1, 60))
         rows, labels = hostile(n, d, random)
         asked = problem(Logistic(), n, d, radius=float(10.0 ** random.uniform(-1, 1)))
-        target, t = gibbs(asked, Arrays(rows, labels), 0.5), 0.5
+        target, t = gibbs(asked, InMemory(rows, labels), 0.5), 0.5
         point, curvature = anchor(target, target.hessian)
         value, gradient = (part[0] for part in target.convex(point[None]))
         minorant = Minorant(point, gradient, curvature, target.bending, farthest(target.domain, point))
@@ -199,7 +199,7 @@ def test_largest_values(loss):
     for angle in random.uniform(0, 2 * math.pi, 200):
         theta = 3.0 * np.array([[math.cos(angle), math.sin(angle)]])
         for label in (-1.0, 1.0):
-            value = Arrays(np.array([[1.0, 0.0]]), np.array([label])).gradients(loss, theta, **asked.guards)[0][0]
+            value = InMemory(np.array([[1.0, 0.0]]), np.array([label])).gradients(loss, theta, **asked.guards)[0][0]
             seen = max(seen, abs(value))
     assert largest / 2 <= seen <= largest
 
@@ -208,7 +208,7 @@ def test_constants_hold_for_margins_that_rounding_made_too_large():
     """A pinball loss whose labels begin just beyond real margins: a computed margin may be beyond that, and steep."""
     loss, reach = Pinball(1e-6), 1 + 2.0**-20
     ball, bounds = L2Ball(1000, reach), Bounds(1.0, math.nextafter(reach, 2), reach + 1)
-    asked = Minimize(n=1000, loss=loss, bounds=bounds, features=1000, domain=ball, ridge=1e-6)
+    asked = Minimize(n=1000, loss=loss, bounds=bounds, n_features=1000, domain=ball, ridge=1e-6)
     assert loss.lipschitz(asked.bounds, reach).value == pytest.approx(1e-6)
     assert sizes(asked, 10.0).slope == pytest.approx(10.0 * 1000 * (1 - 1e-6))
     assert largest_value(asked) >= reach
@@ -217,7 +217,7 @@ def test_constants_hold_for_margins_that_rounding_made_too_large():
 def test_a_root_that_is_wrong_is_not_trusted(monkeypatch):
     """Proposals are then from the tangent plane: the law is the same."""
     rows = np.array([[1.0], [0.8], [-0.3]])
-    target = gibbs(problem(Squared(), 3, 1), Arrays(rows, np.array([1.0, -0.5, 0.2])), 2.0)
+    target = gibbs(problem(Squared(), 3, 1), InMemory(rows, np.array([1.0, -0.5, 0.2])), 2.0)
     true = exact_gibbs_rejection.spectrum
     good = GibbsRejection(Displaced(1e-6, 1e-6)).draw(target, 20_000, Source(3))
     monkeypatch.setattr(

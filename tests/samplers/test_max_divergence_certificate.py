@@ -10,7 +10,7 @@ from scipy.stats import kstest
 from dpfit.geometry import L2Ball
 from dpfit.noise import Source
 from dpfit.privacy.event import Pure
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 from dpfit.samplers.max_divergence_certificate import MaxDivergenceSampler
 from dpfit.samplers.potential import Potential
 from dpfit.samplers.proximal_sampler_winf import ProximalSampler

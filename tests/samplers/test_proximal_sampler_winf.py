@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import kstest
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L2Ball
 from dpfit.losses import Bounds, Logistic
 from dpfit.noise import Source
@@ -102,8 +102,8 @@ def logistic_target(n=200, d=3, radius=4.0, t=2.0):
     rows = random.normal(size=(n, d)) * [1.0, 0.3, 0.1][:d]
     labels = np.where(rows[:, 0] + 0.2 * random.normal(size=n) > 0, 1.0, -1.0)
     ball = L2Ball(d, radius, (-0.3,) * d)
-    problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, domain=ball, ridge=0.01)
-    return problem, gibbs(problem, Arrays(rows, labels), t)
+    problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=ball, ridge=0.01)
+    return problem, gibbs(problem, InMemory(rows, labels), t)
 
 
 def test_the_sandwich_holds_all_hessians():

@@ -8,7 +8,7 @@ from grids import distribution
 from scipy.stats import kstest
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L2Ball
 from dpfit.losses import Bounds, Hinge
 from dpfit.noise import Source
@@ -94,8 +94,8 @@ def test_the_law_of_the_oracle(y):
 
 def test_records_one_at_a_time():
     rows, labels = np.array([[0.6, 0.8], [1.0, 0.0], [3.0, 4.0]]), np.array([1.0, -1.0, 1.0])
-    problem = Minimize(n=3, loss=Hinge(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 1.0), ridge=0.1)
-    target = sampled_gibbs(problem, Arrays(rows, labels), 2.0)
+    problem = Minimize(n=3, loss=Hinge(), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 1.0), ridge=0.1)
+    target = sampled_gibbs(problem, InMemory(rows, labels), 2.0)
     points = np.array([[0.3, -0.2], [0.0, 0.5]])
     each = np.stack([target.value(np.full(2, j), points) for j in range(3)])
     np.testing.assert_allclose(each.mean(axis=0), target.convex(points)[0])

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import kstest, norm
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Absolute, Bounds, Hinge, LinearLoss, Logistic, Squared
 from dpfit.noise import Source
@@ -32,8 +32,8 @@ SAMPLERS = {
 
 def drawn(sampler, loss, dimension, radius, draws=DRAWS):
     bounds, ball = Bounds(2.0, -1.0, 1.0), L2Ball(dimension, radius)
-    problem = Minimize(n=N, loss=loss, bounds=bounds, features=dimension, domain=ball, ridge=RIDGE)
-    target = gibbs(problem, Arrays(ROWS[:, :dimension], LABELS), T)
+    problem = Minimize(n=N, loss=loss, bounds=bounds, n_features=dimension, domain=ball, ridge=RIDGE)
+    target = gibbs(problem, InMemory(ROWS[:, :dimension], LABELS), T)
     return SAMPLERS[sampler](radius).draw(target, draws, Source(1))
 
 

@@ -6,12 +6,12 @@ from grids import cells
 from scipy.stats import kstest, norm
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L2Ball, WholeSpace
 from dpfit.losses import Bounds, Logistic
 from dpfit.noise import Source
 from dpfit.privacy.event import Pure
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 from dpfit.samplers.certificate import NotCertified
 from dpfit.samplers.chain import Chain, chain_target
 from dpfit.samplers.potential import Potential, gibbs
@@ -69,8 +69,8 @@ def test_the_projected_chain_against_a_grid():
 def test_a_chain_on_records_is_the_same_with_prepared_sums():
     random = np.random.default_rng(3)
     rows, labels = random.standard_normal((500, 4)), np.sign(random.standard_normal(500))
-    problem = Minimize(n=500, loss=Logistic(), bounds=Bounds(1.0), features=4, domain=L2Ball(4, 1.0), ridge=0.1)
-    data, chain = Arrays(rows, labels), LangevinSampler(50, 0.01)
+    problem = Minimize(n=500, loss=Logistic(), bounds=Bounds(1.0), n_features=4, domain=L2Ball(4, 1.0), ridge=0.1)
+    data, chain = InMemory(rows, labels), LangevinSampler(50, 0.01)
     fast, plain = (make(problem, data, 0.5) for make in (chain_target, gibbs))
     assert fast.convex is not plain.convex
     np.testing.assert_allclose(chain.draw(fast, 3, Source(4)), chain.draw(plain, 3, Source(4)), atol=1e-9)

@@ -5,11 +5,11 @@ import pytest
 from scipy.stats import kstest
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Hinge
 from dpfit.noise import Source
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 from dpfit.samplers.alternating_sampler import AlternatingSampler
 from dpfit.samplers.chain import Chain
 from dpfit.samplers.potential import gibbs
@@ -19,8 +19,8 @@ from dpfit.samplers.value_query_sampler import ValueQuerySampler
 
 def hinge_problem():
     rows, labels = np.array([[0.6, 0.8], [1.0, 0.0]]), np.array([1.0, -1.0])
-    problem = Minimize(n=2, loss=Hinge(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 1.0), ridge=4.0)
-    return problem, Arrays(rows, labels)
+    problem = Minimize(n=2, loss=Hinge(), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 1.0), ridge=4.0)
+    return problem, InMemory(rows, labels)
 
 
 def test_hinge_losses_in_two_dimensions():

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Hinge, Huber, HuberDistance, Logistic, SmoothedHinge, Softmax, Squared
 from dpfit.noise import Source
@@ -41,7 +41,7 @@ LEAST = np.array([0.3, -0.5, 0.8])
 
 
 def logistic(n=10_000, d=20, **more):
-    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, **more)
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, **more)
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def quadratic(monkeypatch):
     truth = Supposed(CURVATURES, LEAST**2, 1.0)
     for place in (ridge, predicted):
         monkeypatch.setattr(place, "suppositions", lambda *_: (truth,))
-    problem = Minimize(n=300, loss=Huber(50.0), bounds=Bounds(1.0, -1.0, 1.0), features=3, ridge=RIDGE)
-    return problem, Arrays(rows, rows @ (LEAST * (1 + RIDGE / CURVATURES)))
+    problem = Minimize(n=300, loss=Huber(50.0), bounds=Bounds(1.0, -1.0, 1.0), n_features=3, ridge=RIDGE)
+    return problem, InMemory(rows, rows @ (LEAST * (1 + RIDGE / CURVATURES)))
 
 
 def excess(thetas):
@@ -83,7 +83,7 @@ def test_what_is_predicted_of_a_descent_is_exact_on_a_quadratic(bent, forgets, m
     """One record (1, y) under a Huber loss is a quadratic; what is left of the start, and the variance of the output,
     by following every start and every kick through the descent itself."""
     steps = 400
-    problem = Minimize(n=1, loss=Huber(1.0), bounds=Bounds(1.0, -1.0, 1.0), features=1)
+    problem = Minimize(n=1, loss=Huber(1.0), bounds=Bounds(1.0, -1.0, 1.0), n_features=1)
     size = bent / steps * (1 - momentum)
     mechanism = NoisyGD(problem, "add_remove", 1.0, steps, size, 1.0, momentum, forgets=forgets)
     starts = np.append(1.0, np.zeros(steps))
@@ -123,9 +123,9 @@ def test_noise_is_least_where_it_would_be_remembered():
 def test_a_clipped_loss_bends_less(share):
     """Residuals spread evenly beyond the width: the variance of a long descent is that of the curvature it feels."""
     n, width, steps = 2000, 0.5, 1000
-    problem = Minimize(n=n, loss=Huber(width), bounds=Bounds(1.0, -1.0, 1.0), features=1)
+    problem = Minimize(n=n, loss=Huber(width), bounds=Bounds(1.0, -1.0, 1.0), n_features=1)
     mechanism = NoisyGD(problem, "add_remove", 1.0, steps, 0.1, share * width)
-    data = Arrays(np.ones((n, 1)), np.linspace(-1, 1, n))
+    data = InMemory(np.ones((n, 1)), np.linspace(-1, 1, n))
     outputs = np.array(mechanism.run_many(data, Run(Source(9)), 4000))
     felt = np.array([0.1 * steps * scales.felt(problem, share) * width])
     # Six standard errors of a variance are 13%; without the share it would be off by 2.8 at a share of 0.6.
@@ -145,7 +145,7 @@ def test_slopes_of_logistic_labels_are_rarely_steep():
     ("loss", "unit"), [(Huber(0.2), 0.5), (Huber(0.7), 0.7), (Logistic(), 4.0), (SmoothedHinge(0.5), 2.0)], ids=str
 )
 def test_noise_is_judged_beside_what_labels_ask_for(loss, unit):
-    problem = Minimize(n=10**6, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=2)
+    problem = Minimize(n=10**6, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2)
     assert scales.trusted_unit(problem) == pytest.approx(unit)
     mechanism = noisy_gd.plan(problem, Budget(mu=1e-3, relation="add_remove")).mechanism
     time = mechanism.steps * mechanism.step_size / (1 - mechanism.momentum)
@@ -167,7 +167,7 @@ def test_noise_is_judged_beside_what_labels_ask_for(loss, unit):
 def test_gradients_are_clipped_the_more_the_more_noise_there_is(loss, noises, shares):
     """By the relative noise; for losses of residuals it counts times the root of the dimension, here 2, and where there
     is much of it, times that of the number of records, here 100, on a logarithmic scale."""
-    problem = Minimize(n=10_000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=4)
+    problem = Minimize(n=10_000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=4)
 
     def share(noise):
         return descent.usual_clip(problem, "add_remove", noise * 10_000 / 2) / scales.unclipped(problem)
@@ -177,7 +177,7 @@ def test_gradients_are_clipped_the_more_the_more_noise_there_is(loss, noises, sh
 
 def test_behind_a_map_residuals_are_clipped_only_where_noise_is_more_than_a_sample_is_off():
     """By the relative noise times the root of the number of records, here 100, on a logarithmic scale."""
-    problem = Minimize(n=10_000, loss=Huber(0.2), bounds=Bounds(1.0, -1.0, 1.0), features=4)
+    problem = Minimize(n=10_000, loss=Huber(0.2), bounds=Bounds(1.0, -1.0, 1.0), n_features=4)
     for level, share in zip(
         (0.01, 0.045, math.sqrt(0.045 * 0.15), 0.15, 0.25, 2.0), (1, 1, 0.8, 0.6, 0.6, 0.2), strict=True
     ):
@@ -193,12 +193,12 @@ def test_a_clipped_loss_of_residuals_is_off_by_what_a_sample_is(errors):
     """
     rng = np.random.default_rng(3)
     n, d, width, clip = 2000, 6, 0.2, 0.6
-    problem = Minimize(n=n, loss=Huber(width), bounds=Bounds(1.0, -1.5, 1.5), features=d)
+    problem = Minimize(n=n, loss=Huber(width), bounds=Bounds(1.0, -1.5, 1.5), n_features=d)
     excess = []
     for _ in range(40):
         rows = rng.standard_normal((n, d))
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        data = Arrays(rows, errors * width * rng.standard_normal(n))
+        data = InMemory(rows, errors * width * rng.standard_normal(n))
         values = []
         for share in (clip, 1.0):
             mechanism = NoisyGD(problem, "replace", 1e-9, 300, 5.0, share * width, average=0.0)
@@ -252,9 +252,9 @@ def round_problem(d, pull=0.0):
 
     The minimizer is ``pull`` along every axis.
     """
-    problem = Minimize(n=40 * d, loss=Huber(1.0), bounds=Bounds(1.0, -60.0, 60.0), features=d)
+    problem = Minimize(n=40 * d, loss=Huber(1.0), bounds=Bounds(1.0, -60.0, 60.0), n_features=d)
     rows = np.tile(np.eye(d), (40, 1))
-    return problem, Arrays(rows, rows @ np.full(d, pull) + np.repeat([0.0, 0.0, 50.0, -50.0], 10 * d))
+    return problem, InMemory(rows, rows @ np.full(d, pull) + np.repeat([0.0, 0.0, 50.0, -50.0], 10 * d))
 
 
 @pytest.mark.parametrize("d", [3, 12])
@@ -288,10 +288,10 @@ def test_shrinking_takes_away_what_is_noise_and_leaves_what_is_not(pull, less):
 
 def test_nothing_is_shrunk_in_a_domain_for_points_or_in_two_dimensions():
     rule = descent.practical_rule
-    glm = Minimize(n=500, loss=Logistic(), bounds=Bounds(1.0), features=5)
+    glm = Minimize(n=500, loss=Logistic(), bounds=Bounds(1.0), n_features=5)
     assert rule(glm, "add_remove", 1.0, max_passes=50).shrink > 0
-    points = Minimize(n=500, loss=HuberDistance(0.5), bounds=Bounds(1.0), features=5)
-    for other in (replace(glm, domain=L2Ball(5, 1.0)), replace(glm, features=2), points):
+    points = Minimize(n=500, loss=HuberDistance(0.5), bounds=Bounds(1.0), n_features=5)
+    for other in (replace(glm, domain=L2Ball(5, 1.0)), replace(glm, n_features=2), points):
         assert rule(other, "add_remove", 1.0, max_passes=50).shrink == 0
     with pytest.raises(ValueError, match="shrink"):
         NoisyGD(glm, "add_remove", 1.0, 5, 0.1, 1.0, shrink=-1.0)
@@ -301,7 +301,7 @@ def test_nothing_is_shrunk_in_a_domain_for_points_or_in_two_dimensions():
 
 def test_clipping_is_predicted_to_cost_margin_losses_only_where_it_clips():
     def risk(loss, clip, stand_in=0):
-        problem = Minimize(n=10**9, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=5)
+        problem = Minimize(n=10**9, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=5)
         plan = noisy_gd.plan(problem, Budget(mu=1e3), clip=clip * scales.unclipped(problem))
         supposed = suppositions(problem, scales.unclipped(problem), scales.natural_unit(problem))[stand_in]
         assert supposed.length == (1.0, 0.7)[stand_in]
@@ -331,7 +331,7 @@ def test_what_is_typical_weighs_roots():
 
 
 def test_stand_ins_have_the_margins_they_claim():
-    problem = Minimize(n=100, loss=Huber(0.2), bounds=Bounds(2.0, -1.0, 1.0), features=7)
+    problem = Minimize(n=100, loss=Huber(0.2), bounds=Bounds(2.0, -1.0, 1.0), n_features=7)
     for supposed in suppositions(problem, slope=0.4, unit=0.1):
         # Of the largest curvature, 0.4 / 0.1, as much is met as there are errors within the width of the loss; rows of
         # norm 2 or less turn the parameter into margins.
@@ -375,7 +375,7 @@ LOSSES = [Logistic(), Huber(0.2), SmoothedHinge(0.5)]
 @pytest.mark.parametrize("budget", BUDGETS, ids=lambda b: b.kind)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
 def test_the_plan_is_that_of_the_solver_with_the_smallest_risk(loss, budget):
-    problem = Minimize(n=3000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=8)
+    problem = Minimize(n=3000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=8)
     chosen = auto.plan(problem, budget)
     assert chosen.plan == SOLVERS[chosen.considered[0].name].plan(problem, budget)
     risks = [candidate.risk for candidate in chosen.considered]
@@ -436,7 +436,7 @@ def test_the_next_best_is_planned_if_the_best_cannot_be(monkeypatch):
 
 
 def test_losses_with_corners_are_left_to_descent():
-    problem = Minimize(n=1000, loss=Hinge(), bounds=Bounds(1.0), features=5)
+    problem = Minimize(n=1000, loss=Hinge(), bounds=Bounds(1.0), n_features=5)
     assert [c.name for c in auto.plan(problem, Budget(epsilon=1.0, delta=1e-6)).considered] == ["noisy_gd"]
     with pytest.raises(ValueError, match=r"no solver can do this: noisy_gd cannot.*; objective_perturbation: .*corner"):
         auto.plan(problem, Budget(epsilon=1.0))
@@ -445,9 +445,9 @@ def test_losses_with_corners_are_left_to_descent():
 @pytest.mark.parametrize(
     "problem",
     [
-        Minimize(n=1000, loss=Softmax(3), bounds=Bounds(1.0), features=4),
-        Minimize(n=1000, loss=HuberDistance(0.1), bounds=Bounds(1.0), features=3, domain=L2Ball(3, 1.0)),
-        Minimize(n=1000, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=3, domain=L2Ball(3, 2.0)),
+        Minimize(n=1000, loss=Softmax(3), bounds=Bounds(1.0), n_features=4),
+        Minimize(n=1000, loss=HuberDistance(0.1), bounds=Bounds(1.0), n_features=3, domain=L2Ball(3, 1.0)),
+        Minimize(n=1000, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=3, domain=L2Ball(3, 2.0)),
         logistic(n=1, d=1),
         logistic(n=10**8, d=1, ridge=0.3),
     ],
@@ -466,8 +466,8 @@ def test_large_tables_get_no_matrix():
 
 
 def test_max_passes_is_kept():
-    chosen = auto.plan(Minimize(n=99, loss=Hinge(), bounds=Bounds(1.0), features=2), Budget(mu=1.0), max_passes=7)
-    assert chosen.cost.passes == 7
+    chosen = auto.plan(Minimize(n=99, loss=Hinge(), bounds=Bounds(1.0), n_features=2), Budget(mu=1.0), max_passes=7)
+    assert chosen.work.passes == 7
     assert {c.name for c in auto.plan(logistic(), Budget(mu=1.0), max_passes=7).considered} == {
         "noisy_gd",
         "preconditioned_gd",
@@ -484,7 +484,7 @@ def test_the_better_solver_is_picked_where_the_difference_is_clear():
         rows = rng.standard_normal((n, d))
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         labels = np.where(rng.random(n) < 1 / (1 + np.exp(-4 * np.sqrt(d) * rows[:, 0])), 1.0, -1.0)
-        data, problem, budget = Arrays(rows, labels), logistic(n=n, d=d), Budget(epsilon=epsilon, delta=1e-6)
+        data, problem, budget = InMemory(rows, labels), logistic(n=n, d=d), Budget(epsilon=epsilon, delta=1e-6)
         losses = {}
         for name, solver in SOLVERS.items():
             values = solver.plan(problem, budget).execute_many(data, Run(Source(6)), 8)

@@ -31,7 +31,7 @@ class Pair:
 def require_neighbours(data: Any, neighbour: Any, relation: str, unit: str = "record") -> None:
     """Refuse pairs that the promise says nothing about.
 
-    Records with user ids (`dpfit.data.records.Data.users`) are compared user by user under a promise to users.
+    Records with user ids (`dpfit.data.dataset.Dataset.users`) are compared user by user under a promise to users.
 
     >>> require_neighbours(np.zeros(3), np.zeros(2), "replace")
     Traceback (most recent call last):

@@ -16,7 +16,7 @@ import numpy as np
 from dpfit.audit.neighbours import Pair, Rows, advantages, pair_of, random_pairs, record_pairs
 from dpfit.audit.runs import Sampler
 from dpfit.core import Answer, Minimize, Problem
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.mechanisms.counting import Flags
 from dpfit.mechanisms.exponential import BestCandidate
 from dpfit.mechanisms.mean import BoundedMean
@@ -42,7 +42,7 @@ def problem_pairs(problem: Problem, relation: str, source: Source | None = None)
     """Hostile pairs of neighbours, as data for plans of the problem.
 
     >>> from dpfit.losses import Bounds, Logistic
-    >>> problem = Minimize(n=3, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=2)
+    >>> problem = Minimize(n=3, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=2)
     >>> [pair.name for pair in problem_pairs(problem, "replace")][:2]
     ['opposite gradients', 'one extreme record']
     """
@@ -89,7 +89,7 @@ def _differ(pair: Pair) -> bool:
 
 def _tables(problem: Problem) -> _Tables:
     if isinstance(problem, Minimize):
-        return _Tables(problem.n, problem.features + 1, -1.0, 1.0, lambda table: _labelled(problem, table))
+        return _Tables(problem.n, problem.n_features + 1, -1.0, 1.0, lambda table: _labelled(problem, table))
     workload = problem.workload if isinstance(problem, Answer) else None
     if isinstance(workload, BoundedMean):
         return _Tables(problem.n, workload.dimension, workload.lower, workload.upper, np.asarray)
@@ -100,12 +100,12 @@ def _tables(problem: Problem) -> _Tables:
     raise ValueError(f"no pairs of neighbours are known for {(workload or problem).kind!r}; pass a pair of your own")
 
 
-def _labelled(problem: Minimize, table: Rows) -> Arrays:
-    size = problem.bounds.row_norm / np.sqrt(problem.features)
+def _labelled(problem: Minimize, table: Rows) -> InMemory:
+    size = problem.bounds.row_norm / np.sqrt(problem.n_features)
     low, high = problem.bounds.label_lower, problem.bounds.label_upper
     span = (-1.0 if low is None else low), (1.0 if high is None else high)
     labels = span[0] / 2 + span[1] / 2 + (span[1] / 2 - span[0] / 2) * table[:, -1]
-    return Arrays(size * table[:, :-1], labels)
+    return InMemory(size * table[:, :-1], labels)
 
 
 def _hostile(problem: Problem, tables: _Tables, relation: str, source: Source) -> Iterator[Pair]:

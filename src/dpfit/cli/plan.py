@@ -141,7 +141,7 @@ def _point(task: Task, number: int) -> dict[str, Any]:
 def _candidates(planned: Plan) -> list[dict[str, Any]]:
     """The solvers that were considered, best first."""
     return [
-        {"name": each.name, "risk": each.risk, "passes": each.cost.passes, "gradients": each.cost.gradients}
+        {"name": each.name, "risk": each.risk, "passes": each.work.passes, "gradients": each.work.gradients}
         for each in getattr(planned, "considered", ())
     ]
 

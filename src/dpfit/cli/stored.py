@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfit.data.schema import Schema
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 
 FORMAT = "dpfit table model 1"
 

@@ -1,7 +1,7 @@
 """The spine: a problem and a budget make a plan, a plan and data make a release."""
 
 from dpfit.core.algorithm import Algorithm, require_records
-from dpfit.core.mechanism import Batched, Cost, Interactive, Iterative, Mechanism, Risk, Run, Session
+from dpfit.core.mechanism import Batched, Interactive, Iterative, Mechanism, Risk, Run, Session, Work
 from dpfit.core.plan import (
     BindingChangedTheEvent,
     Chain,
@@ -15,7 +15,7 @@ from dpfit.core.plan import (
     Until,
     plan_from_json,
 )
-from dpfit.core.problem import Answer, Minimize, Play, Problem, Sample
+from dpfit.core.problem import Answer, Interact, Minimize, Problem, Sample
 from dpfit.core.runner import Account, Interaction, InteractionClosed, Release, open_plan, run_plan
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "Batched",
     "BindingChangedTheEvent",
     "Chain",
-    "Cost",
+    "Interact",
     "Interaction",
     "InteractionClosed",
     "Interactive",
@@ -34,7 +34,6 @@ __all__ = [
     "Mechanism",
     "Minimize",
     "Plan",
-    "Play",
     "Policy",
     "Problem",
     "Release",
@@ -47,6 +46,7 @@ __all__ = [
     "Split",
     "Step",
     "Until",
+    "Work",
     "open_plan",
     "plan_from_json",
     "require_records",

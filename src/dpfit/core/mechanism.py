@@ -11,11 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 from dpfit.noise import Source
 from dpfit.privacy.check import non_negative
 from dpfit.privacy.event import Event
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 
 @dataclass(frozen=True)
-class Cost(Record):
+class Work(Spec):
     """Work predicted from public facts: gradients and values of single examples, passes over the data."""
 
     kind = "cost"
@@ -29,15 +29,15 @@ class Cost(Record):
         passes = f"{self.passes:g} pass{'' if self.passes == 1 else 'es'} over the data"
         return passes + (f", {self.gradients:g} gradients of single examples" if self.gradients else "")
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.gradients + other.gradients, self.values + other.values, self.passes + other.passes)
+    def __add__(self, other: Work) -> Work:
+        return Work(self.gradients + other.gradients, self.values + other.values, self.passes + other.passes)
 
-    def __mul__(self, times: float) -> Cost:
-        return Cost(self.gradients * times, self.values * times, self.passes * times)
+    def __mul__(self, times: float) -> Work:
+        return Work(self.gradients * times, self.values * times, self.passes * times)
 
 
 @dataclass(frozen=True)
-class Risk(Record):
+class Risk(Spec):
     """Error predicted from public facts, and what it is an error of."""
 
     kind = "risk"
@@ -74,7 +74,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Mechanism(Record, ABC):
+class Mechanism(Spec, ABC):
     """One private step with its own theorem: public parameters as fields, data only as an argument."""
 
     @property
@@ -83,9 +83,9 @@ class Mechanism(Record, ABC):
         """What is done; never depends on anything bound late."""
 
     @property
-    def cost(self) -> Cost:
+    def work(self) -> Work:
         """Predicted work."""
-        return Cost(passes=1.0)
+        return Work(passes=1.0)
 
     @property
     def risk(self) -> Risk | None:

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from dpfit.core.explain import in_words
-from dpfit.core.mechanism import Batched, Cost, Interactive, Mechanism, Risk, Run, Session
+from dpfit.core.mechanism import Batched, Interactive, Mechanism, Risk, Run, Session, Work
 from dpfit.core.runner import Interaction, Release, open_plan, run_plan
 from dpfit.privacy import Basis, Filter, Guarantee
 from dpfit.privacy import event as events
 from dpfit.privacy.check import one_of
 from dpfit.privacy.event import Event
 from dpfit.privacy.guarantee import parallel_basis
-from dpfit.privacy.record import Record, from_json
+from dpfit.privacy.spec import Spec, from_json
 
 
 class BindingChangedTheEvent(ValueError):
@@ -32,7 +32,7 @@ class BindingChangedTheEvent(ValueError):
 
 
 @dataclass(frozen=True)
-class Plan(Record, ABC):
+class Plan(Spec, ABC):
     """A frozen, printable, comparable, serializable procedure with its promise."""
 
     @property
@@ -47,7 +47,7 @@ class Plan(Record, ABC):
 
     @property
     @abstractmethod
-    def cost(self) -> Cost:
+    def work(self) -> Work:
         """Predicted work."""
 
     @property
@@ -102,7 +102,7 @@ class Plan(Record, ABC):
         basis, promise = self.basis, replace(self.guarantee, shown_at=delta)
         lines = [f"does       {in_words(self.event)}", f"promises   {promise}", f"rests on   {basis.theorem}"]
         lines += [f"{a.status:10} {a.text}" for a in basis.assumptions]
-        lines += [f"arithmetic {basis.arithmetic}", f"costs      {self.cost}"]
+        lines += [f"arithmetic {basis.arithmetic}", f"costs      {self.work}"]
         if self.risk is not None:
             lines.append(f"expect     {self.risk.meaning} about {self.risk.expected:.4g}")
         texts = dict.fromkeys(part.explain(delta) for part in self.parts)
@@ -133,8 +133,8 @@ class Step(Plan):
         return self.why
 
     @property
-    def cost(self) -> Cost:
-        return self.mechanism.cost
+    def work(self) -> Work:
+        return self.mechanism.work
 
     @property
     def risk(self) -> Risk | None:
@@ -183,8 +183,8 @@ class Chain(Plan):
         return _joined(self.stages, "adaptive composition")
 
     @property
-    def cost(self) -> Cost:
-        return sum((stage.cost for stage in self.stages), Cost())
+    def work(self) -> Work:
+        return sum((stage.work for stage in self.stages), Work())
 
     @property
     def risk(self) -> Risk | None:
@@ -220,7 +220,7 @@ class Chain(Plan):
 
 
 @dataclass(frozen=True)
-class Key(Record, ABC):
+class Key(Spec, ABC):
     """A public rule that assigns each record to a part by its own values."""
 
     @abstractmethod
@@ -261,8 +261,8 @@ class Split(Plan):
         return parallel_basis([plan.basis for plan in self.plans], self.by)
 
     @property
-    def cost(self) -> Cost:
-        return sum((plan.cost for plan in self.plans), Cost()) * (1 / len(self.plans))
+    def work(self) -> Work:
+        return sum((plan.work for plan in self.plans), Work()) * (1 / len(self.plans))
 
     def bound(self, released: tuple[Any, ...]) -> Split:
         return replace(self, plans=tuple(plan.bound(released) for plan in self.plans))
@@ -314,8 +314,8 @@ class Select(Plan):
         return replace(self.plan.basis, theorem=f"{self.plan.basis.theorem}; private selection")
 
     @property
-    def cost(self) -> Cost:
-        return self.plan.cost * (1 / self.stop)
+    def work(self) -> Work:
+        return self.plan.work * (1 / self.stop)
 
     def bound(self, released: tuple[Any, ...]) -> Select:
         return replace(self, plan=self.plan.bound(released))
@@ -332,7 +332,7 @@ class Select(Plan):
 
 
 @dataclass(frozen=True)
-class Policy(Record, ABC):
+class Policy(Spec, ABC):
     """A public rule that chooses the next plan from the answers so far."""
 
     @abstractmethod
@@ -365,8 +365,8 @@ class Until(Plan):
         return replace(self.why, theorem=f"{self.why.theorem}; privacy filter")
 
     @property
-    def cost(self) -> Cost:
-        return Cost(passes=math.inf)
+    def work(self) -> Work:
+        return Work(passes=math.inf)
 
     def execute(self, data: Any, run: Run) -> tuple[Any, ...]:
         session = self.session(data, run)
@@ -426,7 +426,7 @@ def _check_parts(parts: tuple[Plan, ...]) -> None:
 
 def _shares_of_work(stages: tuple[Plan, ...]) -> list[float]:
     """Each stage's part of the planned passes, for progress; equal parts where some plan does not say."""
-    passes = [stage.cost.passes for stage in stages]
+    passes = [stage.work.passes for stage in stages]
     if not all(0 < count < math.inf for count in passes):
         return [1 / len(stages)] * len(stages)
     return [count / sum(passes) for count in passes]

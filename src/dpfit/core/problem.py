@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dpfit.geometry.base import Domain
 from dpfit.losses.base import Bounds, Loss
 from dpfit.losses.glm import GLM
 from dpfit.privacy.check import count, non_negative, one_of
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 if TYPE_CHECKING:
     from dpfit.kernels.rows import Guards
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem(Record):
+class Problem(Spec):
     """What is asked, in public facts only. ``n`` is the number of records the caller declares."""
 
     n: int
@@ -34,9 +34,10 @@ class Minimize(Problem):
     """
 
     kind = "minimize"
+    former: ClassVar = {"features": "n_features"}
     loss: Loss
     bounds: Bounds
-    features: int
+    n_features: int
     domain: Domain | None = None
     ridge: float = 0.0
     objective: str = "empirical"
@@ -44,7 +45,7 @@ class Minimize(Problem):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("objective", self.objective, ("empirical", "population"))
-        count("features", self.features)
+        count("n_features", self.n_features)
         non_negative("ridge", self.ridge)
         if self.domain is not None and self.domain.dimension != self.dimension:
             raise ValueError(f"the domain has {self.domain.dimension} dimensions, the parameter {self.dimension}")
@@ -52,7 +53,7 @@ class Minimize(Problem):
     @property
     def dimension(self) -> int:
         """How many numbers the parameter has."""
-        return self.features * self.loss.outputs
+        return self.n_features * self.loss.outputs
 
     @property
     def radius(self) -> float | None:
@@ -83,8 +84,8 @@ class Sample(Problem):
     """Draw from a density that depends on the data."""
 
     kind = "sample"
-    potential: Record
-    domain: Record | None = None
+    potential: Spec
+    domain: Spec | None = None
     draws: int = 1
 
 
@@ -93,15 +94,15 @@ class Answer(Problem):
     """Answer a workload of queries at once."""
 
     kind = "answer"
-    workload: Record
+    workload: Spec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Play(Problem):
+class Interact(Problem):
     """Answer a stream of at most ``rounds`` adaptively chosen queries."""
 
     kind = "play"
-    workload: Record
+    workload: Spec
     rounds: int
 
     def __post_init__(self) -> None:

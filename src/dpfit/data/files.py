@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfit.data.records import Arrays, Blocks
+from dpfit.data.dataset import Blocks, InMemory
 from dpfit.data.schema import Schema
 from dpfit.data.table import Table
 from dpfit.privacy.check import count
@@ -50,7 +50,7 @@ def scan_parquet(path: str | Path, schema: Schema, *, users: str | None = None, 
     return Blocks(total, len(schema.names), read)
 
 
-def records(table: Any, schema: Schema, *, users: str | None = None) -> Arrays:
+def records(table: Any, schema: Schema, *, users: str | None = None) -> InMemory:
     """A table in memory as records of the schema; ``users`` names a column of user ids.
 
     >>> from dpfit.data.schema import Number
@@ -60,7 +60,7 @@ def records(table: Any, schema: Schema, *, users: str | None = None) -> Arrays:
     """
     source = Table(table)
     labels = schema.labels(source) if schema.target else np.zeros(source.rows)
-    return Arrays(schema.matrix(source), labels, source.texts(users) if users is not None else None)
+    return InMemory(schema.matrix(source), labels, source.texts(users) if users is not None else None)
 
 
 def _parquet_files(path: str | Path) -> list[Path]:

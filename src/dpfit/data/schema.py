@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from dpfit.data.table import Table
 from dpfit.privacy.check import number, one_of, positive
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Number(Record):
+class Number(Spec):
     """A number between ``lower`` and ``upper``; ``nullable`` adds a column that says whether it was empty."""
 
     kind = "column_number"
@@ -70,7 +70,7 @@ class Number(Record):
 
 
 @dataclass(frozen=True)
-class Category(Record):
+class Category(Spec):
     """One of the listed ``categories``; anything else, and nothing, is "other"."""
 
     kind = "column_category"
@@ -111,7 +111,7 @@ Column = Number | Category
 
 
 @dataclass(frozen=True)
-class _Facts(Record):
+class _Facts(Spec):
     """What a schema says. Only these are frozen: pipelines hang attributes of their own on each step."""
 
     columns: tuple[Column, ...]

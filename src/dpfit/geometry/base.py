@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpfit.noise import Source
 from dpfit.noise.source import Size
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -21,7 +21,7 @@ NORMS = (1, 2, math.inf)
 
 
 @dataclass(frozen=True)
-class Domain(Record, ABC):
+class Domain(Spec, ABC):
     """A closed convex set of parameters, by public numbers.
 
     Points are arrays of shape (..., dimension); methods work along the last axis.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpfit.privacy.check import moderate, non_negative, number
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Bounds(Record):
+class Bounds(Spec):
     """The declared public bounds of all records; `dpfit.losses.guards` make them true.
 
     Parameters
@@ -87,7 +87,7 @@ def parameter_radius(radius: float | None) -> float:
 
 
 @dataclass(frozen=True)
-class Loss(Record, ABC):
+class Loss(Spec, ABC):
     """A loss of one example, as a function of the parameter theta.
 
     Constants are with respect to the Euclidean norm, over all examples within the declared bounds and all theta with

@@ -17,14 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from dpfit.losses.owners import owners
 from dpfit.noise import Source
 from dpfit.privacy.check import count, moderate, number
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class RowBall(Record):
+class RowBall(Spec):
     """Scales rows into the Euclidean ball of the given radius; a row with NaN or infinite entries becomes zero.
 
     The norm of a guarded row, in real arithmetic, is at most the radius. With u = 2**-53, the computed norm of d
@@ -74,7 +74,7 @@ def clip_gradients(gradients: ArrayLike, bound: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class FeatureBox(Record):
+class FeatureBox(Spec):
     """Clamps each feature into its range; a row with NaN or infinite entries becomes the middle of the box.
 
     ``lower`` and ``upper`` are numbers for all features, or one number for each.
@@ -104,16 +104,16 @@ class FeatureBox(Record):
             raise ValueError("lower and upper must both be numbers, or have one number for each feature")
         return lower, upper
 
-    def row_norm(self, features: int) -> float:
+    def row_norm(self, n_features: int) -> float:
         """A bound on the norm of guarded rows with this many features, rounded up.
 
         >>> FeatureBox(-3.0, 1.0).row_norm(4) >= 6.0
         True
         """
         lower, upper = self._ends()
-        farthest = np.broadcast_to(np.maximum(np.abs(lower), np.abs(upper)), (count("features", features),))
+        farthest = np.broadcast_to(np.maximum(np.abs(lower), np.abs(upper)), (count("n_features", n_features),))
         # The factor pays for relative errors, the term for those of subnormal numbers.
-        return float(math.hypot(*farthest) * (1 + (features + 8) * 2.0**-52) + (features + 8) * math.ulp(0.0))
+        return float(math.hypot(*farthest) * (1 + (n_features + 8) * 2.0**-52) + (n_features + 8) * math.ulp(0.0))
 
     def apply(self, rows: ArrayLike) -> Floats:
         """The guarded rows, of shape (n, d)."""
@@ -127,7 +127,7 @@ class FeatureBox(Record):
 
 
 @dataclass(frozen=True)
-class LabelInterval(Record):
+class LabelInterval(Spec):
     """Clamps labels into [lower, upper]; NaN becomes the middle.
 
     >>> LabelInterval(-1.0, 3.0).apply([5.0, float("-inf"), float("nan")]).tolist()
@@ -150,7 +150,7 @@ class LabelInterval(Record):
 
 
 @dataclass(frozen=True)
-class BinaryLabels(Record):
+class BinaryLabels(Spec):
     """Maps labels to -1 and 1: positive numbers to 1, all others and NaN to -1. Serves {0, 1}, {-1, 1} and booleans.
 
     >>> BinaryLabels().apply([0, 1, -1, float("nan"), 7]).tolist()
@@ -165,7 +165,7 @@ class BinaryLabels(Record):
 
 
 @dataclass(frozen=True)
-class Classes(Record):
+class Classes(Spec):
     """Maps labels to class numbers 0, 1, ...; a label that is none of the declared ``classes`` becomes class 0.
 
     >>> Classes(("cat", "dog")).apply(["dog", "cat", "axolotl"]).tolist()

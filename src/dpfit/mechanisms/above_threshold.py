@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from dpfit.core import Interactive, Plan, Play, Run, Session, Step, require_records
+from dpfit.core import Interact, Interactive, Plan, Run, Session, Step, require_records
 from dpfit.noise import Grid, Laplace, rounded
 from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count, number, one_of, positive
 from dpfit.privacy.event import Event, Pure
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 
 @dataclass(frozen=True)
-class ThresholdQueries(Record):
+class ThresholdQueries(Spec):
     """Real queries, each moved by at most ``sensitivity`` by one neighbour change, compared with ``threshold``.
 
     ``halt`` is the side on which the interaction ends.
@@ -101,10 +101,10 @@ class AboveThresholdAlgorithm:
 
     name: str = "above_threshold"
 
-    def plan(self, problem: Play, budget: Budget, **options: Any) -> Plan:
+    def plan(self, problem: Interact, budget: Budget, **options: Any) -> Plan:
         """One interactive step that spends the whole pure budget.
 
-        >>> problem = Play(n=100, workload=ThresholdQueries(threshold=50.0), rounds=1000)
+        >>> problem = Interact(n=100, workload=ThresholdQueries(threshold=50.0), rounds=1000)
         >>> above_threshold.plan(problem, Budget(epsilon=1.0)).guarantee.pure
         1.0
         """
@@ -124,9 +124,9 @@ class AboveThresholdAlgorithm:
         )
         return Step(AboveThreshold(float(budget.epsilon), problem.workload, problem.rounds), basis)
 
-    def example(self, relation: str) -> tuple[Play, Any, Any]:
+    def example(self, relation: str) -> tuple[Interact, Any, Any]:
         """Counts of ones; a one becomes a zero or leaves."""
-        problem = Play(n=3, workload=ThresholdQueries(threshold=2.0), rounds=4)
+        problem = Interact(n=3, workload=ThresholdQueries(threshold=2.0), rounds=4)
         ones = np.ones(3)
         return problem, ones, (ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0]))
 

@@ -21,7 +21,7 @@ from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count, one_of
 from dpfit.privacy.event import Event
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.theory.errors import ErrorLaw, checked_criterion
 
 Counts = NDArray[np.int64]
@@ -31,7 +31,7 @@ RELATIONS = ("replace", "add_remove")
 
 
 @dataclass(frozen=True)
-class CountingQueries(Record, ABC):
+class CountingQueries(Spec, ABC):
     """A workload of ``number`` counting queries, of which each record answers at most ``at_most`` with yes."""
 
     @property
@@ -111,7 +111,7 @@ def first_flags(flags: NDArray[np.bool_], at_most: int | None) -> NDArray[np.boo
 
 
 @dataclass(frozen=True)
-class CountNoise(Record, ABC):
+class CountNoise(Spec, ABC):
     """A law of integer noise for counts: its event, its draws, the law of its errors."""
 
     theorem: ClassVar[str]

@@ -24,7 +24,7 @@ from dpfit.mechanisms.generalized_gaussian import generalized_gaussian
 from dpfit.mechanisms.k_norm import k_norm
 from dpfit.mechanisms.laplace_counts import laplace_counts
 from dpfit.privacy import Budget, NotReachable
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.theory.errors import checked_criterion
 
 L = TypeVar("L")
@@ -39,7 +39,7 @@ LAWS: dict[str, CountingAlgorithm] = {
 
 
 @dataclass(frozen=True)
-class Considered(Record):
+class Considered(Spec):
     """A law that was compared, with its predicted error."""
 
     kind = "considered_noise"

@@ -30,7 +30,7 @@ from dpfit.noise.lattice import ROUNDING_SHARE, Norm
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable
 from dpfit.privacy.check import count, one_of, positive
 from dpfit.privacy.event import Event, Gaussian, GeneralizedGaussian, Pure
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.theory.errors import ErrorLaw, checked_criterion
 from dpfit.theory.generalized_gaussian import IndependentErrors
 from dpfit.theory.k_norm import CubeErrors
@@ -44,7 +44,7 @@ _LARGEST = 60
 
 
 @dataclass(frozen=True)
-class DeclaredQueries(Record):
+class DeclaredQueries(Spec):
     """``queries`` numbers that one neighbour change moves by at most this much in each of the norms that are given.
 
     Each record is a row of numbers, what it contributes to each answer, and an answer is the sum of its column. Norms
@@ -110,7 +110,7 @@ class DeclaredQueries(Record):
 
 
 @dataclass(frozen=True)
-class AnswerNoise(Record, ABC):
+class AnswerNoise(Spec, ABC):
     """A law of noise for answers of declared sensitivities: its event, its draws, the law of its errors."""
 
     theorem: ClassVar[str]

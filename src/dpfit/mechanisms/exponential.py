@@ -25,14 +25,14 @@ from dpfit.noise import Grid, Source, discrete_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of, positive
 from dpfit.privacy.event import BoundedRange, Event
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 _BITS = 14
 """Scores are rounded to between 2**13 and 2**14 steps."""
 
 
 @dataclass(frozen=True)
-class BestCandidate(Record):
+class BestCandidate(Spec):
     """Which candidate has the largest sum of scores; each record scores each one between ``lower`` and ``upper``."""
 
     kind = "best_candidate"

@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Answer, Mechanism, Risk, Run, Step, require_records
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.noise import Grid, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
 from dpfit.privacy.check import count, number, one_of
 from dpfit.privacy.event import Event, Gaussian, Laplace
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 
 @dataclass(frozen=True)
-class BoundedMean(Record):
+class BoundedMean(Spec):
     """The mean of records whose ``dimension`` entries lie in [lower, upper]."""
 
     kind = "bounded_mean"
@@ -104,7 +104,7 @@ class NoisyMean(Mechanism):
 def _matrix(data: Any, dimension: int) -> NDArray[np.float64]:
     """The data as rows; only their shape and type, which are public, can be wrong."""
     try:
-        rows = np.asarray(data.matrix if isinstance(data, Arrays) else data, dtype=np.float64)
+        rows = np.asarray(data.matrix if isinstance(data, InMemory) else data, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError("the data must be an array of numbers") from None
     rows = rows.reshape(-1, 1) if rows.ndim == 1 else rows

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Cost, Mechanism, Minimize, Risk, Run, Step, require_records
-from dpfit.data.records import Arrays, Data, Piece
+from dpfit.core import Mechanism, Minimize, Risk, Run, Step, Work, require_records
+from dpfit.data.dataset import Chunk, Dataset, InMemory
 from dpfit.geometry import Box
 from dpfit.geometry.base import Domain
 from dpfit.losses import Absolute, Bounds
@@ -106,8 +106,8 @@ class NetChoice(Mechanism):
         return math.nextafter(self.range / self.epsilon, math.inf)
 
     @property
-    def cost(self) -> Cost:
-        return Cost(values=float(len(self.points)) * self.problem.n, passes=float(len(self.points)))
+    def work(self) -> Work:
+        return Work(values=float(len(self.points)) * self.problem.n, passes=float(len(self.points)))
 
     @property
     def risk(self) -> Risk:
@@ -129,16 +129,16 @@ class NetChoice(Mechanism):
     def _sums(self, data: Any) -> NDArray[np.int64]:
         """The sums of losses at the points, relative to the centre, in steps, with the public ridge."""
         problem = self.problem
-        if not isinstance(data, Data):
-            raise ValueError("the data must be records: dpfit.data.records.Arrays(rows, labels), for example")
-        if data.width != problem.features:
-            raise ValueError(f"the plan is for rows of {problem.features} numbers, the data have {data.width}")
+        if not isinstance(data, Dataset):
+            raise ValueError("the data must be records: dpfit.data.dataset.InMemory(rows, labels), for example")
+        if data.width != problem.n_features:
+            raise ValueError(f"the plan is for rows of {problem.n_features} numbers, the data have {data.width}")
         if self.relation == "replace" and data.n != problem.n:
             raise ValueError(f"the plan is for n = {problem.n} records, the data have {data.n}")
         ridge = problem.n * problem.ridge / 2 * np.sum(self.points**2, axis=1)
         sums: NDArray[np.int64] = np.round(ridge / self.grid.step).astype(np.int64)
-        for piece in data.pieces():
-            losses = _losses(problem, piece)
+        for chunk in data.chunks():
+            losses = _losses(problem, chunk)
             middle = losses(_bounded(problem).centre)
             for j, (point, limit) in enumerate(zip(self.points, self.limits, strict=True)):
                 with np.errstate(all="ignore"):
@@ -147,11 +147,11 @@ class NetChoice(Mechanism):
         return sums
 
 
-def _losses(problem: Minimize, piece: Piece) -> Any:
+def _losses(problem: Minimize, chunk: Chunk) -> Any:
     """The losses of guarded records as a function of the parameter."""
     loss, bounds = problem.loss, problem.bounds
-    given = piece.rows.toarray() if hasattr(piece.rows, "toarray") else piece.rows
-    rows, labels = RowBall(bounds.row_norm).apply(given), np.asarray(piece.labels, dtype=np.float64)
+    given = chunk.rows.toarray() if hasattr(chunk.rows, "toarray") else chunk.rows
+    rows, labels = RowBall(bounds.row_norm).apply(given), np.asarray(chunk.labels, dtype=np.float64)
     if isinstance(loss, GLM) and loss.binary_labels:
         labels = BinaryLabels().apply(labels)
     elif bounds.label_lower is not None and bounds.label_upper is not None:
@@ -180,7 +180,7 @@ class NetMechanism:
     def plan(self, problem: Minimize, budget: Budget, *, points: int = 4096) -> Step:
         """The net of at most ``points`` cells with the least proven risk.
 
-        >>> problem = Minimize(n=1000, loss=Absolute(), bounds=Bounds(1.0), features=1, domain=Box((-1.0,), (1.0,)))
+        >>> problem = Minimize(n=1000, loss=Absolute(), bounds=Bounds(1.0), n_features=1, domain=Box((-1.0,), (1.0,)))
         >>> plan = exponential_net.plan(problem, Budget(epsilon=1.0))
         >>> plan.guarantee.pure, len(plan.mechanism.points)
         (1.0, 256)
@@ -205,11 +205,11 @@ class NetMechanism:
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Absolute deviations on an interval: records at one end, of which one moves to the other end, or leaves."""
         domain = Box((-1.0,), (1.0,))
-        problem = Minimize(n=4, loss=Absolute(), bounds=Bounds(1.0, -1.0, 1.0), features=1, domain=domain)
+        problem = Minimize(n=4, loss=Absolute(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, domain=domain)
         rows, labels = np.ones((4, 1)), np.array([1.0, -1.0, 1.0, 1.0])
         if relation == "add_remove":
-            return problem, Arrays(rows, labels), Arrays(rows[:-1], labels[:-1])
-        return problem, Arrays(rows, labels), Arrays(rows, np.append(labels[:-1], -1.0))
+            return problem, InMemory(rows, labels), InMemory(rows[:-1], labels[:-1])
+        return problem, InMemory(rows, labels), InMemory(rows, np.append(labels[:-1], -1.0))
 
 
 def _basis(loss: Loss, budget: Budget) -> Basis:

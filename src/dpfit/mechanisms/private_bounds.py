@@ -20,12 +20,12 @@ from scipy import sparse
 from scipy.special import ndtri
 
 from dpfit.core import Answer, Mechanism, Run, Step, require_records
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.noise import INTEGERS, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, one_of
 from dpfit.privacy.event import Event, Gaussian, Laplace
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ _LEFT_OUT = 0.01
 
 
 @dataclass(frozen=True)
-class ColumnRanges(Record):
+class ColumnRanges(Spec):
     """A range for each of the first ``columns``; ``labels`` adds the labels as a last column, or as the only one."""
 
     kind = "column_ranges"
@@ -85,13 +85,13 @@ class PrivateBounds(Mechanism):
     def counts(self, data: Any) -> NDArray[np.int64]:
         """How many records are in each bucket, one row for each column."""
         counts = np.zeros((self.query.number, len(EDGES) + 1), dtype=np.int64)
-        for piece in data.pieces():
-            rows = piece.rows[:, : self.query.columns]
+        for chunk in data.chunks():
+            rows = chunk.rows[:, : self.query.columns]
             rows = rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
             for column in range(self.query.columns):
                 counts[column] += _histogram(rows[:, column])
             if self.query.labels:
-                counts[-1] += _histogram(np.asarray(piece.labels))
+                counts[-1] += _histogram(np.asarray(chunk.labels))
         return counts
 
     def noisy_counts(self, data: Any, run: Run) -> Floats:
@@ -160,8 +160,8 @@ class PrivateBoundsAlgorithm:
         rows, labels = np.full((20, 1), 3.0), np.zeros(20)
         problem = Answer(n=20, workload=ColumnRanges(1))
         if relation == "add_remove":
-            return problem, Arrays(rows, labels), Arrays(rows[:-1], labels[:-1])
-        return problem, Arrays(rows, labels), Arrays(np.append(rows[:-1], [[-3e6]], axis=0), labels)
+            return problem, InMemory(rows, labels), InMemory(rows[:-1], labels[:-1])
+        return problem, InMemory(rows, labels), InMemory(np.append(rows[:-1], [[-3e6]], axis=0), labels)
 
 
 private_bounds = PrivateBoundsAlgorithm()

@@ -18,19 +18,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpfit.core import Interactive, Mechanism, Plan, Play, Run, Session, Step, require_records
+from dpfit.core import Interact, Interactive, Mechanism, Plan, Run, Session, Step, require_records
 from dpfit.mechanisms.above_threshold import AboveThreshold, ThresholdQueries
 from dpfit.noise import add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of, positive
 from dpfit.privacy.event import Composed, Event, Gaussian, Laplace, Pure, Repeated
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 M = TypeVar("M", bound=Mechanism)
 
 
 @dataclass(frozen=True)
-class SparseQueries(Record):
+class SparseQueries(Spec):
     """Real queries, each moved by at most ``sensitivity`` by one neighbour change; ``hits`` of them may be found.
 
     ``answers`` asks for the value of a query that is found; ``absolute`` compares absolute values with the threshold
@@ -135,12 +135,12 @@ class SparseVectorAlgorithm:
 
     name: str = "sparse_vector"
 
-    def plan(self, problem: Play, budget: Budget, *, share: float = 0.6) -> Plan:
+    def plan(self, problem: Interact, budget: Budget, *, share: float = 0.6) -> Plan:
         """One interactive step; ``share`` of each hit's loss is for finding it, the rest for answering it.
 
         Answers have Laplace noise under a pure budget and Gaussian noise under any other.
 
-        >>> problem = Play(n=100, workload=SparseQueries(threshold=50.0, hits=3), rounds=1000)
+        >>> problem = Interact(n=100, workload=SparseQueries(threshold=50.0, hits=3), rounds=1000)
         >>> round(sparse_vector.plan(problem, Budget(epsilon=1.0)).guarantee.pure, 9)
         1.0
         """
@@ -157,9 +157,9 @@ class SparseVectorAlgorithm:
 
         return Step(quietest(mechanism, budget), sparse_basis(budget))
 
-    def example(self, relation: str) -> tuple[Play, Any, Any]:
+    def example(self, relation: str) -> tuple[Interact, Any, Any]:
         """Counts of ones; a one becomes a zero or leaves."""
-        problem = Play(n=3, workload=SparseQueries(threshold=2.0, hits=2), rounds=4)
+        problem = Interact(n=3, workload=SparseQueries(threshold=2.0, hits=2), rounds=4)
         ones = np.ones(3)
         return problem, ones, (ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0]))
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpfit.catalogue import ENTRIES
 from dpfit.core import Answer, Minimize, Plan, Release
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.data.schema import Schema
 from dpfit.ledger import account_for
 from dpfit.losses import Bounds
@@ -114,7 +114,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         self.guarantee_ = self._shown(release.plan)
         self.private_ = release.private
         self.scaling_ = scaling
-        self.n_iter_ = int(max(1.0, release.plan.cost.passes))
+        self.n_iter_ = int(max(1.0, release.plan.work.passes))
 
     def _shown(self, plan: Plan) -> Guarantee:
         """The promise of a plan, printed at the delta that was asked for."""
@@ -158,7 +158,7 @@ class PrivateModel(PrivateEstimator):
                 f"schema must be a dpfit.Schema, got {type(self.schema).__name__}; Schema.read reads one from a file"
             )
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
+    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
         raise NotImplementedError
 
     def _label_ends(self) -> tuple[float, float] | None:
@@ -250,7 +250,7 @@ class PrivateModel(PrivateEstimator):
             n=n,
             loss=self._loss(scaling, budget, n, features),
             bounds=Bounds(scaling.bound, *labels),
-            features=features,
+            n_features=features,
             ridge=non_negative("ridge", self.ridge),
         )
         if self.public is not None:
@@ -280,7 +280,7 @@ class PrivateModel(PrivateEstimator):
         """Plan, charge, run; returns the release, the scaling that was used and the weights."""
         if users is not None:
             require_as_many("user_id", users, len(labels))
-        data = Arrays(rows, labels, users, self._public_records())
+        data = InMemory(rows, labels, users, self._public_records())
         n = self._public_n(data.n)
         plan, scaling, missing = self._plan(n, data.width, data, by_user=users is not None)
         release = self._run(plan, data)
@@ -291,12 +291,12 @@ class PrivateModel(PrivateEstimator):
         value = value[-1] if isinstance(value, tuple) else value
         return release, scaling, np.asarray(value, dtype=np.float64)
 
-    def _public_records(self) -> Arrays | None:
+    def _public_records(self) -> InMemory | None:
         """The records that need no protection, read as the private ones are."""
         if self.public is None:
             return None
         rows, labels = self._public_pair()
-        return Arrays(self._known_rows(rows), self._public_labels(labels))
+        return InMemory(self._known_rows(rows), self._public_labels(labels))
 
     def _known_rows(self, X: Any) -> Any:
         """More rows like those of the fit."""

@@ -135,7 +135,7 @@ class LogisticRegression(PrivateClassifier):
     epsilon = 1, with one record replaced
     """
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
+    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
         number = self._n_classes()
         return Softmax(number) if number > 2 else Logistic()
 
@@ -163,7 +163,7 @@ class LinearSVC(PrivateClassifier):
     array([False,  True])
     """
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
+    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
         if self._n_classes() > 2:
             raise ValueError(
                 "Only binary classification is supported. The type of the target is multiclass: use LogisticRegression"

@@ -14,7 +14,7 @@ from dpfit.data.schema import Schema
 from dpfit.models import classifiers, location, regressors
 from dpfit.models.base import PrivateEstimator
 from dpfit.models.scaling import Scaling
-from dpfit.privacy.record import from_json
+from dpfit.privacy.spec import from_json
 
 FORMAT = "dpfit model 1"
 KINDS: dict[str, type[Any]] = {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpfit.core import Answer, Chain, Minimize, Plan, Release
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, HuberDistance
 from dpfit.mechanisms.mean import BoundedMean as MeanQuery
@@ -44,14 +44,14 @@ class PrivateLocation(PrivateEstimator):
         """Find the point; charges the ledger, if there is one, before the records are read."""
         require_numbers("X", X, axes=2)
         rows = validated(self, X, dtype=np.float64, ensure_min_samples=self._least_records)
-        release, scaling, shares = self._release(Arrays(rows, np.zeros(len(rows))))
+        release, scaling, shares = self._release(InMemory(rows, np.zeros(len(rows))))
         shares = np.clip(shares, -1.0, 1.0)
         # Not by the middle and the width: the width of a range may be above the largest number.
         self.location_ = (1 - shares) / 2 * np.array(scaling.lower) + (1 + shares) / 2 * np.array(scaling.upper)
         self._keep(release, scaling)
         return self
 
-    def _release(self, data: Arrays) -> tuple[Release, Scaling, Floats]:
+    def _release(self, data: InMemory) -> tuple[Release, Scaling, Floats]:
         """Plan, charge, run; returns the release, the scaling that was used and the point in scaled ranges."""
         n = self._public_n(data.n)
         budget, scaling = self._budget(n), self._public_scaling(data.width)
@@ -124,6 +124,6 @@ class GeometricMedian(PrivateLocation):
     def _solve(self, n: int, columns: int, budget: Budget) -> Plan:
         radius = math.sqrt(columns)
         problem = Minimize(
-            n=n, loss=HuberDistance(0.1), bounds=Bounds(radius), features=columns, domain=L2Ball(columns, radius)
+            n=n, loss=HuberDistance(0.1), bounds=Bounds(radius), n_features=columns, domain=L2Ball(columns, radius)
         )
         return auto.plan(problem, budget)

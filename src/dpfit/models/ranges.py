@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpfit.core import Chain, Plan
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.mechanisms.private_bounds import ColumnRanges
 from dpfit.models.leaks import LeakWarning, warn_caller
 from dpfit.models.scaling import Scaling
@@ -63,7 +63,7 @@ def after(first: Plan, plan: Plan) -> Plan:
     return Chain((first, *(plan.stages if isinstance(plan, Chain) else (plan,))))
 
 
-def read_off(scaling: Scaling, missing: ColumnRanges, data: Arrays) -> Scaling:
+def read_off(scaling: Scaling, missing: ColumnRanges, data: InMemory) -> Scaling:
     """Ranges read off the data: not private, for tests and comparisons."""
     warn_caller(
         "bounds='from_data' reads ranges off the records: the guarantee does not cover what they tell", LeakWarning

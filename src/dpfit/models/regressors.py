@@ -88,10 +88,10 @@ class LinearRegression(PrivateRegressor):
     True
     """
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
+    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
         if self.solver == sufficient_statistics.name:
             return Squared()
-        return Huber(0.2 * min(max(1.0, signal(budget, n, features) / 2000), 20.0))
+        return Huber(0.2 * min(max(1.0, signal(budget, n, n_features) / 2000), 20.0))
 
 
 @dataclass(eq=False, repr=False)
@@ -117,7 +117,7 @@ class HuberRegressor(PrivateRegressor):
     _: KW_ONLY
     width: float = 0.2
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
+    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
         return Huber(positive("width", self.width))
 
 
@@ -138,12 +138,12 @@ class QuantileRegressor(PrivateRegressor):
     _: KW_ONLY
     quantile: float = 0.5
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, features: int) -> Loss:
+    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
         level = number("quantile", self.quantile)
         if not 0 < level < 1:
             raise ValueError(f"quantile must lie strictly between 0 and 1, got {level!r}")
         if budget.kind == "pure" or self.solver in _ROUND_CORNERS:
-            return QuantileHuber(level, corner_width(budget, n, features))
+            return QuantileHuber(level, corner_width(budget, n, n_features))
         return Pinball(level)
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpfit.core import Chain, Cost, Mechanism, Plan, Risk, Run, Step
-from dpfit.data.records import Arrays, Blocks, Data
+from dpfit.core import Chain, Mechanism, Plan, Risk, Run, Step, Work
+from dpfit.data.dataset import Blocks, Dataset, InMemory
 from dpfit.mechanisms.private_bounds import ColumnRanges
 from dpfit.privacy.check import positive
 from dpfit.privacy.event import Event
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.solvers.auto import Chosen
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,7 @@ _SILENT = np.errstate(over="ignore", invalid="ignore")
 
 
 @dataclass(frozen=True)
-class Scaling(Record):
+class Scaling(Spec):
     """Columns scaled from [lower, upper] to [-1, 1], rows scaled into a ball, a constant appended.
 
     Each record is mapped by itself, so neighbours stay neighbours. Without ``lower`` and ``upper`` columns are left as
@@ -130,16 +130,16 @@ class Scaling(Record):
             scaling = replace(scaling, lower=low[: found.columns], upper=high[: found.columns])
         return scaling
 
-    def apply(self, data: Data) -> Data:
+    def apply(self, data: Dataset) -> Dataset:
         """The bounded records."""
         public = None if data.public is None else self.apply(data.public)
-        if isinstance(data, Arrays):
-            return Arrays(self.rows(data.matrix), self.labels(data.labels), data.users, public)
+        if isinstance(data, InMemory):
+            return InMemory(self.rows(data.matrix), self.labels(data.labels), data.users, public)
 
         def read() -> Iterator[tuple[Any, ...]]:
-            for piece in data.pieces():
-                ids = () if piece.users is None else (piece.users,)
-                yield self.rows(piece.rows), self.labels(piece.labels), *ids
+            for chunk in data.chunks():
+                ids = () if chunk.users is None else (chunk.users,)
+                yield self.rows(chunk.rows), self.labels(chunk.labels), *ids
 
         return Blocks(data.n, data.width + bool(self.constant), read, public)
 
@@ -198,8 +198,8 @@ class Scaled(Mechanism):
         return self.mechanism.event
 
     @property
-    def cost(self) -> Cost:
-        return self.mechanism.cost
+    def work(self) -> Work:
+        return self.mechanism.work
 
     @property
     def risk(self) -> Risk | None:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpfit.core import Cost, Plan, Risk, Run
+from dpfit.core import Plan, Risk, Run, Work
 from dpfit.losses.guards import bounded_contributions
 from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count
@@ -46,8 +46,8 @@ class PerUser(Plan):
         )
 
     @property
-    def cost(self) -> Cost:
-        return self.plan.cost
+    def work(self) -> Work:
+        return self.plan.work
 
     @property
     def risk(self) -> Risk | None:

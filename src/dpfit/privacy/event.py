@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpfit.privacy.check import count, non_negative, number, one_of, positive, probability
-from dpfit.privacy.record import Record, from_json
+from dpfit.privacy.spec import Spec, from_json
 
 
 @dataclass(frozen=True)
-class Event(Record):
+class Event(Spec):
     """Base of all events. Subclasses are frozen dataclasses of numbers, strings and events."""
 
     def scaled(self, factor: float) -> Event:

@@ -19,7 +19,7 @@ from dpfit.privacy.charge import Charge, charge
 from dpfit.privacy.check import count, non_negative, one_of, probability
 from dpfit.privacy.curve import Curve
 from dpfit.privacy.event import Event
-from dpfit.privacy.record import Record, from_json
+from dpfit.privacy.spec import Spec, from_json
 
 ARITHMETIC = ("exact", "bounded", "idealised")
 """From best to worst: integers and enclosures only; a proven error term that is priced; real numbers assumed."""
@@ -28,7 +28,7 @@ _SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Assumption(Record):
+class Assumption(Spec):
     """A condition the promise needs, and whether code makes it true for any input or the caller vouches for it."""
 
     kind = "assumption"
@@ -40,7 +40,7 @@ class Assumption(Record):
 
 
 @dataclass(frozen=True)
-class Basis(Record):
+class Basis(Spec):
     """Why a promise holds: theorem, neighbour relation, unit, assumptions, arithmetic."""
 
     kind = "basis"

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from dpfit.data.schema import Category, Column, Number, Schema
 from dpfit.data.table import Table
 from dpfit.privacy.check import count, number
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 Cells = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Axis(Record, ABC):
+class Axis(Spec, ABC):
     """A column and its cells."""
 
     @property

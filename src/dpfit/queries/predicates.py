@@ -17,14 +17,14 @@ from dpfit.data.schema import Category, Column, Number
 from dpfit.data.table import Table
 from dpfit.mechanisms.counting import Counts, changed_answers, first_flags
 from dpfit.privacy.check import count, number
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.queries.workload import TableQueries, checked_number
 
 _ROWS = 8192
 
 
 @dataclass(frozen=True)
-class Condition(Record):
+class Condition(Spec):
     """A column has one of these categories, or lies between these two numbers (the upper one excluded)."""
 
     kind = "predicate_condition"
@@ -38,7 +38,7 @@ class Condition(Record):
 
 
 @dataclass(frozen=True)
-class Predicate(Record):
+class Predicate(Spec):
     """Several conditions, all of which must hold."""
 
     kind = "predicate"

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpfit.core import Plan, Release
 from dpfit.privacy.check import number, one_of, probability
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 SOURCES = ("predicted", "public data", "private score")
 """Where a figure of quality may come from. Scores on the private records themselves would be one more release."""
@@ -19,7 +19,7 @@ _MOST_VALUES = 50
 
 
 @dataclass(frozen=True)
-class Estimate(Record):
+class Estimate(Spec):
     """A released number: a coefficient, a mean, a count; with an interval if there is one.
 
     >>> Estimate("age", 0.8, 0.5, 1.1).interval
@@ -47,7 +47,7 @@ class Estimate(Record):
 
 
 @dataclass(frozen=True)
-class Quality(Record):
+class Quality(Spec):
     """One figure of merit: what it is, its value, and which of `SOURCES` it comes from.
 
     >>> Quality("accuracy", 0.91, "training data")
@@ -68,7 +68,7 @@ class Quality(Record):
 
 
 @dataclass(frozen=True)
-class Facts(Record):
+class Facts(Spec):
     """Everything a page needs that is not in a ledger or an audit.
 
     ``summary`` says in a sentence or two what was released; ``estimates`` are the released numbers, ``called`` what one

@@ -119,7 +119,7 @@ def technical_section(plan: Plan) -> Markup:
     promise = json.dumps(plan.guarantee.to_json(), indent=1)
     return section(
         "For experts",
-        tag("dl", *item("What runs", in_words(plan.event)), *item("Work", str(plan.cost)), *_measures(plan.guarantee)),
+        tag("dl", *item("What runs", in_words(plan.event)), *item("Work", str(plan.work)), *_measures(plan.guarantee)),
         tag(
             "details",
             tag("summary", "The promise as JSON, from which it can be computed again"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dpfit.privacy import gaussian
 from dpfit.privacy.check import non_negative, number, probability
 from dpfit.privacy.event import BoundedRange, Event, GaussianPrivate, Pure, WithinTotalVariation
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 
 
 class NotCertified(ValueError):
@@ -21,7 +21,7 @@ class NotCertified(ValueError):
 
 
 @dataclass(frozen=True)
-class Certificate(Record, ABC):
+class Certificate(Spec, ABC):
     """How far the law of a draw is from its target, at most; holds for every dataset."""
 
     @abstractmethod

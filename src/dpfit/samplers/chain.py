@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays, Data
+from dpfit.data.dataset import Dataset, InMemory
 from dpfit.geometry import L2Ball
 from dpfit.geometry.base import Domain
 from dpfit.kernels.repeated import repeated_sums
 from dpfit.noise import Source
 from dpfit.privacy.check import count, positive
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import Certificate, Uncertified
 from dpfit.samplers.potential import Floats, Potential, gibbs
 
@@ -29,7 +29,7 @@ State = TypeVar("State")
 
 
 @dataclass(frozen=True)
-class Chain(Record, ABC, Generic[State]):
+class Chain(Spec, ABC, Generic[State]):
     """A chain that is run for ``steps`` steps, of which the last state is the draw."""
 
     steps: int
@@ -111,17 +111,19 @@ def confined(domain: Domain, points: Floats) -> Floats:
     return points if within(domain, points).all() else domain.project(points)
 
 
-def chain_target(problem: Minimize, data: Data, inverse_temperature: float) -> Potential:
+def chain_target(problem: Minimize, data: Dataset, inverse_temperature: float) -> Potential:
     """The potential of `dpfit.samplers.potential.gibbs`, prepared for many steps where the loss allows it.
 
     >>> from dpfit.losses import Bounds, Logistic
-    >>> problem = Minimize(n=2, loss=Logistic(), bounds=Bounds(1.0), features=1, domain=L2Ball(1, 1.0), ridge=0.5)
-    >>> target = chain_target(problem, Arrays([[1.0], [-0.5]], [1.0, -1.0]), 2.0)
+    >>> problem = Minimize(n=2, loss=Logistic(), bounds=Bounds(1.0), n_features=1, domain=L2Ball(1, 1.0), ridge=0.5)
+    >>> target = chain_target(problem, InMemory([[1.0], [-0.5]], [1.0, -1.0]), 2.0)
     >>> energy(target, np.zeros((1, 1)))[1]
     array([[-1.5]])
     """
     target = gibbs(problem, data, inverse_temperature)
-    sums = repeated_sums(data.matrix, data.labels, problem.loss, **problem.guards) if isinstance(data, Arrays) else None
+    sums = (
+        repeated_sums(data.matrix, data.labels, problem.loss, **problem.guards) if isinstance(data, InMemory) else None
+    )
     if sums is None:
         return target
 

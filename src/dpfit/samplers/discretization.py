@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import erf
 
 from dpfit.privacy.check import count, non_negative, number, positive, probability
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import TotalVariation, WithinRenyi
 from dpfit.samplers.ula_sampler import LangevinSampler
 from dpfit.samplers.underdamped_langevin_sampler import UnderdampedLangevin
@@ -32,7 +32,7 @@ _SPLITS = 1 + np.geomspace(1e-3, 1e3, 61)
 
 
 @dataclass(frozen=True)
-class SmoothTarget(Record):
+class SmoothTarget(Spec):
     """A class of targets: dimension d, strong convexity m and smoothness M.
 
     >>> SmoothTarget(20, 1.0, 10.0).condition

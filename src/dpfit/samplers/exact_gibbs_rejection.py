@@ -25,7 +25,7 @@ from dpfit.geometry import Box, L2Ball
 from dpfit.geometry.base import Domain
 from dpfit.kernels.rounding import gamma
 from dpfit.noise import Source, fine_exponential, fine_gaussian
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import Displaced, Exact
 from dpfit.samplers.exact_rgo import Anchors, tangent_rejection
 from dpfit.samplers.potential import Floats, Potential
@@ -45,7 +45,7 @@ FARTHEST = 2.5
 
 
 @dataclass(frozen=True)
-class GibbsRejection(Record):
+class GibbsRejection(Spec):
     """The sampler; ``rounding``, where it is known, is how far from the target finite precision takes it."""
 
     kind = "exact_gibbs_rejection"

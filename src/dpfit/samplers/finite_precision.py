@@ -46,7 +46,7 @@ def rejection_rounding(
 
     >>> from dpfit.losses import Bounds, Logistic
     >>> ball = L2Ball(20, 1.0)
-    >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20, domain=ball, ridge=0.01)
+    >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20, domain=ball, ridge=0.01)
     >>> bound = rejection_rounding(problem, "replace", 0.5, distance=1e-6)
     >>> bound.epsilon < 1e-4, bound.distance
     (True, 1e-06)

@@ -21,7 +21,7 @@ import numpy as np
 
 from dpfit.noise import Source
 from dpfit.privacy.check import positive
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import WithinMaxDivergence
 from dpfit.samplers.exact_rgo import tangent_rejection
 from dpfit.samplers.potential import Floats, Potential
@@ -29,7 +29,7 @@ from dpfit.samplers.proximal_sampler_winf import ProximalSampler
 
 
 @dataclass(frozen=True)
-class MaxDivergenceSampler(Record):
+class MaxDivergenceSampler(Spec):
     """A proximal chain and the slope of the noise of its last step; both are public."""
 
     kind = "max_divergence_certificate"

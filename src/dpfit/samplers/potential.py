@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Minimize
-from dpfit.data.records import Data
+from dpfit.data.dataset import Dataset
 from dpfit.geometry.base import Domain
 from dpfit.losses.glm import GLM
 from dpfit.privacy.check import non_negative, positive
@@ -45,7 +45,7 @@ class Potential:
         non_negative("bending", self.bending)
 
 
-def gibbs(problem: Minimize, data: Data, inverse_temperature: float) -> Potential:
+def gibbs(problem: Minimize, data: Dataset, inverse_temperature: float) -> Potential:
     """The potential inverse_temperature * (sum of guarded losses + (n * ridge / 2) norm(theta)**2).
 
     The strong convexity that promises lean on comes from the ridge and the declared number n, never from the data.

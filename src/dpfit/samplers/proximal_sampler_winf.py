@@ -22,7 +22,7 @@ import numpy as np
 
 from dpfit.noise import Source
 from dpfit.privacy.check import count, positive
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import WithinGaussian, WithinWasserstein
 from dpfit.samplers.exact_gibbs_rejection import Envelope, Minorant, quadratic_minimizer, spectrum
 from dpfit.samplers.exact_rgo import exact_rgo
@@ -37,7 +37,7 @@ _TICKS = 100
 
 
 @dataclass(frozen=True)
-class ProximalSampler(Record):
+class ProximalSampler(Spec):
     """The chain, by public numbers: the target's strong convexity and the radius of its domain, and the steps."""
 
     kind = "proximal_sampler_winf"
@@ -108,7 +108,7 @@ class ProximalSampler(Record):
 
 
 @dataclass(frozen=True)
-class PreconditionedSampler(Record):
+class PreconditionedSampler(Spec):
     """The chain in the norm of a matrix below all Hessians; how far from its target it ends, at most, is all it says.
 
     The matrix, the step and the number of steps follow from the data and stay inside.

@@ -26,7 +26,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaln
 
 from dpfit.core import Minimize
-from dpfit.data.records import Data
+from dpfit.data.dataset import Dataset
 from dpfit.noise import Source
 from dpfit.noise.source import Steps
 from dpfit.privacy.check import count, positive, probability
@@ -57,15 +57,15 @@ class SampledPotential(Potential):
         positive("lipschitz", self.lipschitz)
 
 
-def sampled_gibbs(problem: Minimize, data: Data, inverse_temperature: float) -> SampledPotential:
+def sampled_gibbs(problem: Minimize, data: Dataset, inverse_temperature: float) -> SampledPotential:
     """The potential of `dpfit.samplers.potential.gibbs` as a mean over records, which are read one at a time.
 
-    >>> from dpfit.data.records import Arrays
+    >>> from dpfit.data.dataset import InMemory
     >>> from dpfit.geometry import L2Ball
     >>> from dpfit.losses import Absolute, Bounds
     >>> bounds = Bounds(1.0, -1.0, 1.0)
-    >>> problem = Minimize(n=2, loss=Absolute(), bounds=bounds, features=1, domain=L2Ball(1, 1.0), ridge=0.5)
-    >>> target = sampled_gibbs(problem, Arrays([[1.0], [-0.5]], [1.0, -1.0]), 3.0)
+    >>> problem = Minimize(n=2, loss=Absolute(), bounds=bounds, n_features=1, domain=L2Ball(1, 1.0), ridge=0.5)
+    >>> target = sampled_gibbs(problem, InMemory([[1.0], [-0.5]], [1.0, -1.0]), 3.0)
     >>> target.lipschitz, target.value(np.array([0, 1]), np.array([[0.5], [0.5]]))
     (6.0, array([3. , 4.5]))
     """

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from dpfit.core import Cost, Minimize, Plan, Risk, Run
+from dpfit.core import Minimize, Plan, Risk, Run, Work
 from dpfit.core.mechanism import Session
 from dpfit.privacy import Basis, Budget, NotReachable
 from dpfit.privacy.event import Event
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.solvers.calibration import FACTORS
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
@@ -30,13 +30,13 @@ MOST_COLUMNS, MOST_NUMBERS = 500, 2e7
 
 
 @dataclass(frozen=True)
-class Candidate(Record):
+class Candidate(Spec):
     """A solver that was considered, with its predicted risk and cost."""
 
     kind = "candidate"
     name: str
     risk: float
-    cost: Cost
+    work: Work
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Chosen(Plan):
         return self.plan.basis
 
     @property
-    def cost(self) -> Cost:
-        return self.plan.cost
+    def work(self) -> Work:
+        return self.plan.work
 
     @property
     def risk(self) -> Risk | None:
@@ -74,7 +74,7 @@ class Chosen(Plan):
         return self.plan.session(data, run)
 
     def explain(self, delta: float = 1e-6) -> str:
-        rows = [f"considered {c.name}: predicted risk {c.risk:.3g}, {c.cost}" for c in self.considered]
+        rows = [f"considered {c.name}: predicted risk {c.risk:.3g}, {c.work}" for c in self.considered]
         rows += [f"left out   {refusal}" for refusal in self.left_out]
         return "\n".join([self.plan.explain(delta), f"chosen     {self._why()}", *rows])
 
@@ -90,7 +90,7 @@ class Prospect(NamedTuple):
 
     risk: float
     name: str
-    cost: Cost
+    work: Work
     plan: Callable[[], Plan]
 
 
@@ -104,7 +104,7 @@ class Auto:
         """The best plan within the budget and ``max_passes`` passes over the data.
 
         >>> from dpfit.losses import Bounds, Logistic
-        >>> problem = Minimize(n=30_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=100)
+        >>> problem = Minimize(n=30_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=100)
         >>> auto.plan(problem, Budget(epsilon=0.5, delta=1e-6)).considered[0].name
         'preconditioned_gd'
         >>> auto.plan(problem, Budget(epsilon=0.5)).considered[0].name
@@ -118,8 +118,8 @@ class Auto:
             except (NotReachable, ValueError) as error:
                 refusals.append(_refusal(name, error))
                 continue
-            if prospect.cost.passes > max_passes:
-                refusals.append(f"{name}: takes {prospect.cost.passes:g} passes, {max_passes} are allowed")
+            if prospect.work.passes > max_passes:
+                refusals.append(f"{name}: takes {prospect.work.passes:g} passes, {max_passes} are allowed")
             else:
                 prospects.append(prospect)
         ranked = sorted(prospects, key=lambda prospect: prospect[:2])
@@ -129,7 +129,7 @@ class Auto:
             except (NotReachable, ValueError) as error:
                 refusals.append(_refusal(best.name, error))
                 continue
-            considered = tuple(Candidate(other.name, other.risk, other.cost) for other in ranked[rank:])
+            considered = tuple(Candidate(other.name, other.risk, other.work) for other in ranked[rank:])
             return Chosen(plan, considered, tuple(refusals))
         raise ValueError("no solver can do this: " + "; ".join(refusals))
 
@@ -145,7 +145,7 @@ def _descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> P
 def _mapped_descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
     if problem.loss.smoothness(problem.bounds, problem.radius) is None:
         raise ValueError("losses with corners are left to noisy_gd")
-    if problem.features > MOST_COLUMNS or problem.n * problem.features > MOST_NUMBERS:
+    if problem.n_features > MOST_COLUMNS or problem.n * problem.n_features > MOST_NUMBERS:
         raise ValueError("the table is so large that this would take long; ask for it by name")
     return _planned(name, preconditioned_gd.plan(problem, budget, max_passes=max_passes))
 
@@ -160,7 +160,7 @@ def _noisy_objective(name: str, problem: Minimize, budget: Budget, max_passes: i
     return Prospect(
         FACTORS[name] * sketch.risk.expected,
         name,
-        sketch.cost,
+        sketch.work,
         lambda: objective_perturbation.plan(problem, budget, ridge=sketch.ridge),
     )
 
@@ -169,7 +169,7 @@ def _planned(name: str, plan: Plan) -> Prospect:
     """A solver whose plan takes no time to make."""
     if plan.risk is None:
         raise ValueError(f"{name} predicts no risk")
-    return Prospect(FACTORS[name] * plan.risk.expected, name, plan.cost, lambda: plan)
+    return Prospect(FACTORS[name] * plan.risk.expected, name, plan.work, lambda: plan)
 
 
 PROSPECTS: dict[str, Callable[[str, Minimize, Budget, int], Prospect]] = {

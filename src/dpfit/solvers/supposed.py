@@ -148,7 +148,7 @@ def suppositions(problem: Minimize, slope: float, unit: float) -> tuple[Supposed
     loss less, and the same margins take a larger parameter. All spectra count the same.
 
     >>> from dpfit.losses import Bounds, Logistic
-    >>> problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), features=10)
+    >>> problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=10)
     >>> [round(float(s.curvatures.sum()), 5) for s in suppositions(problem, slope=1.0, unit=4.0)][:4]
     [0.23604, 0.11566, 0.13108, 0.06423]
     """

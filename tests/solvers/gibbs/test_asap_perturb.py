@@ -11,7 +11,7 @@ from scipy.stats import kstest, norm
 
 from dpfit.audit import audit_plan
 from dpfit.core import Minimize, Run, Step, plan_from_json
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L1Ball, L2Ball
 from dpfit.losses import (
     Absolute,
@@ -28,7 +28,7 @@ from dpfit.losses import (
 from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget, account, gaussian
 from dpfit.privacy.event import BoundedRange, GaussianPrivate
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import WithinWasserstein
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
 from dpfit.samplers.proximal_sampler_winf import PreconditionedSampler, ProximalSampler
@@ -39,13 +39,13 @@ BALL = L2Ball(1, 1.0)
 
 
 def logistic(n=5, ridge=0.1, domain=BALL):
-    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=domain.dimension, domain=domain, ridge=ridge)
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=domain.dimension, domain=domain, ridge=ridge)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_ideal_is_priced_by_the_change_of_one_record(relation):
     """mu = L sqrt(t / (n ridge)) and epsilon = t L diameter for linear losses, L = 2 (replaced) or 1 (added)."""
-    problem = Minimize(n=8, loss=LinearLoss(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 3.0), ridge=0.25)
+    problem = Minimize(n=8, loss=LinearLoss(), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 3.0), ridge=0.25)
     change = 2.0 if relation == "replace" else 1.0
     common = (problem, relation, 0.5, GibbsRejection())
     assert PerturbedSample(*common, "gaussian", 1.0).ideal.mu == pytest.approx(change * math.sqrt(0.5 / 2.0))
@@ -70,7 +70,7 @@ RANGED = [
 def test_the_range_is_that_of_losses_not_of_slopes(loss, relation):
     """Brute force over records and parameters: never above; attained when a record is added, whatever the loss."""
     bounds, radius = Bounds(1.0, -0.4, 0.4), 1.5
-    problem = Minimize(n=4, loss=loss, bounds=bounds, features=2, domain=L2Ball(2, radius), ridge=0.1)
+    problem = Minimize(n=4, loss=loss, bounds=bounds, n_features=2, domain=L2Ball(2, radius), ridge=0.1)
     angles, lengths = np.linspace(0, 2 * math.pi, 61), np.linspace(0, radius, 16)
     points = np.stack([np.outer(lengths, f(angles)).ravel() for f in (np.cos, np.sin)], axis=1)
     labels = (-1.0, 1.0) if loss.binary_labels else (-0.4, 0.0, 0.4)
@@ -105,7 +105,7 @@ def test_either_promise_covers_the_densities_and_not_with_a_tenth_less(promise, 
     of mu, is broken: the range near its end, where it promises zero, and mu everywhere, for these densities attain it.
     """
     ridge, radius = (0.0004, 1.0) if promise == "bounded_range" else (0.4, 12.0)
-    problem = Minimize(n=50, loss=LinearLoss(), bounds=Bounds(1.0), features=1, domain=L2Ball(1, radius), ridge=ridge)
+    problem = Minimize(n=50, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, domain=L2Ball(1, radius), ridge=ridge)
     asked = Budget(**budget, relation=relation)
     plan = asap_perturb.plan(problem, asked)
     assert plan.mechanism.promise == promise
@@ -136,7 +136,7 @@ def test_the_promise_that_allows_the_colder_density_is_taken(relation):
     even = r * change / (mu**2 * 100 * 2.0)  # the ridge at which both allow the same on a ball of radius one
     for factor, promise in ((0.9, "bounded_range"), (1.1, "gdp")):
         problem = Minimize(
-            n=100, loss=LinearLoss(), bounds=Bounds(1.0), features=3, domain=L2Ball(3, 1.0), ridge=factor * even
+            n=100, loss=LinearLoss(), bounds=Bounds(1.0), n_features=3, domain=L2Ball(3, 1.0), ridge=factor * even
         )
         mechanism = asap_perturb.plan(problem, asked).mechanism
         exact = max(r / (2 * change), mu**2 * 100 * problem.ridge / change**2)
@@ -161,7 +161,7 @@ def test_budgets_are_spent_and_no_more(budget, relation):
 
 
 @dataclass(frozen=True)
-class Displaced(Record):
+class Displaced(Spec):
     """An exact sampler of a linear loss that is off by all that it declares, away from the other dataset."""
 
     kind = "test_displaced_sampler"
@@ -178,7 +178,7 @@ def test_two_displacements_are_the_sensitivity(share):
 
     By Cauchy and Schwarz that is at most the promise, and equal to it at the worst distance: no constant can be less.
     """
-    problem = Minimize(n=6, loss=LinearLoss(), bounds=Bounds(1.0), features=1, domain=L2Ball(1, 30.0), ridge=1 / 6)
+    problem = Minimize(n=6, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, domain=L2Ball(1, 30.0), ridge=1 / 6)
     t, attained = 0.25, 0.0
     for distance in np.geomspace(1e-3, 100, 200):
         ideal = 2 * math.sqrt(t)
@@ -243,7 +243,7 @@ def test_linear_losses_release_a_normal_law(sampler):
 
 def test_run_and_run_many_have_one_law():
     plan = asap_perturb.plan(logistic(), Budget(mu=1.0), sampler="proximal")
-    data = Arrays(np.ones((5, 1)), np.ones(5))
+    data = InMemory(np.ones((5, 1)), np.ones(5))
     many = np.ravel(plan.mechanism.run_many(data, Run(Source(2)), 1000))
     single = [float(plan.run(data, random_state=seed).value[0]) for seed in range(60)]
     assert kstest(many, single).pvalue > 1e-6
@@ -254,7 +254,7 @@ def test_noise_is_hardly_visible_and_the_output_stays_in_the_domain():
         mechanism = asap_perturb.plan(logistic(1000, 0.01), budget, sampler="proximal").mechanism
         deviation = 1 / math.sqrt(mechanism.inverse_temperature * 1000 * (0.25 + 0.01))
         assert mechanism.noise_multiplier * mechanism.sensitivity <= 0.0101 * deviation
-        value = mechanism.run(Arrays(np.full((1000, 1), 9.0), np.ones(1000)), Run(Source(3)))
+        value = mechanism.run(InMemory(np.full((1000, 1), 9.0), np.ones(1000)), Run(Source(3)))
         assert BALL.contains(value)
 
 
@@ -271,8 +271,8 @@ def test_samplers_are_chosen_from_public_facts():
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e308, -0.0])
 @pytest.mark.parametrize("domain", [L2Ball(2, 2.0), Box((-1.0, 0.0), (1.0, 2.0))], ids=["ball", "box"])
 def test_hostile_records_are_repaired(value, domain):
-    data = Arrays(np.array([[value, 1.0], [1.0, value], [0.0, 1.0]]), np.array([value, 1.0, -1.0]))
-    problem = Minimize(n=3, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=2, domain=domain, ridge=0.1)
+    data = InMemory(np.array([[value, 1.0], [1.0, value], [0.0, 1.0]]), np.array([value, 1.0, -1.0]))
+    problem = Minimize(n=3, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=2, domain=domain, ridge=0.1)
     for sampler in ("rejection", "proximal", "preconditioned"):
         released = asap_perturb.plan(problem, Budget(mu=1.0), sampler=sampler).run(data, random_state=1).value
         assert domain.contains(released)
@@ -318,7 +318,7 @@ def test_the_preconditioned_chain_is_chosen_where_it_saves_passes():
     wide = logistic(100_000, 0.001, L2Ball(40, 2.0))
     chosen, plain = (asap_perturb.plan(wide, Budget(mu=0.2), sampler=name) for name in ("auto", "proximal"))
     assert isinstance(chosen.mechanism.sampler, PreconditionedSampler)
-    assert 2 * chosen.cost.passes < plain.cost.passes
+    assert 2 * chosen.work.passes < plain.work.passes
     assert chosen.mechanism.sampler.certificate.displacement > 0
 
 
@@ -350,7 +350,7 @@ class TestFinitePrecision:
     @staticmethod
     def problem(**changes):
         ball = L2Ball(20, 1.0)
-        fixed = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20, domain=ball, ridge=0.01)
+        fixed = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20, domain=ball, ridge=0.01)
         return replace(fixed, **changes)
 
     @pytest.mark.parametrize("relation", ["replace", "add_remove"])
@@ -387,8 +387,8 @@ class TestFinitePrecision:
     def test_so_is_what_has_no_proof_or_a_dear_one(self):
         box = Box((-1.0, -1.0), (1.0, 1.0))
         for changes in (
-            {"domain": box, "features": 2},
-            {"loss": Absolute(), "domain": L2Ball(2, 1.0), "features": 2, "n": 100},
+            {"domain": box, "n_features": 2},
+            {"loss": Absolute(), "domain": L2Ball(2, 1.0), "n_features": 2, "n": 100},
             {"n": 10**9},
         ):
             plan = asap_perturb.plan(self.problem(**changes), Budget(mu=0.3), sampler="rejection")
@@ -397,12 +397,12 @@ class TestFinitePrecision:
 
     def test_the_release_is_on_a_public_grid(self):
         """All outputs are whole numbers of steps: the same possible values whatever the data, but for the boundary."""
-        problem = self.problem(n=50, features=2, domain=L2Ball(2, 3.0), ridge=0.5)
+        problem = self.problem(n=50, n_features=2, domain=L2Ball(2, 3.0), ridge=0.5)
         plan = asap_perturb.plan(problem, Budget(mu=0.5))
         mechanism = plan.mechanism
         step = Grid.fitting(mechanism.sensitivity, 2, "l2").step
         rows = np.random.default_rng(1).normal(size=(50, 2))
-        values = np.array(mechanism.run_many(Arrays(rows, np.ones(50)), Run(Source(1)), 50))
+        values = np.array(mechanism.run_many(InMemory(rows, np.ones(50)), Run(Source(1)), 50))
         inside = np.linalg.norm(values, axis=1) < 2.999
         assert inside.any()
         steps = values[inside] / step

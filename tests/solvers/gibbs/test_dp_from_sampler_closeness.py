@@ -10,12 +10,12 @@ from grids import cells, masses, proximal_kernel
 from scipy.stats import kstest, norm
 
 from dpfit.core import Minimize, Run, Step, plan_from_json
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Logistic
 from dpfit.noise import Source
 from dpfit.privacy import Budget, NotReachable, gaussian
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import (
     Exact,
     NotCertified,
@@ -35,15 +35,15 @@ RELATIONS = ("replace", "add_remove")
 
 
 def logistic(n=100, ridge=0.1, d=1):
-    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, domain=L2Ball(d, 1.0), ridge=ridge)
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, 1.0), ridge=ridge)
 
 
 @dataclass(frozen=True)
-class Says(Record):
+class Says(Spec):
     """A sampler that says something about itself, and draws exactly."""
 
     kind = "test_says_sampler"
-    certificate: Record
+    certificate: Spec
 
     def draw(self, target, chains, source, progress=None):
         return GibbsRejection().draw(target, chains, source)
@@ -143,7 +143,7 @@ def test_a_metropolis_chain_runs_on_the_word_of_the_caller():
     chain = MetropolisLangevin(steps=5, step_size=0.01)
     options = {"certificate": chain.certificate, "sampler": lambda t: chain, "allow_uncertified": True}
     plan = dp_from_sampler_closeness.plan(logistic(20, 0.1), Budget(mu=1.0), **options)
-    value = plan.run(Arrays(np.ones((20, 1)), np.ones(20)), random_state=1).value
+    value = plan.run(InMemory(np.ones((20, 1)), np.ones(20)), random_state=1).value
     assert value.shape == (1,)
     assert abs(value[0]) <= 1.0
 
@@ -186,6 +186,6 @@ def test_refusals():
         dp_from_sampler_closeness.plan(logistic(), Budget(epsilon=1.0))
     with pytest.raises(ValueError, match="both a certificate and a sampler"):
         dp_from_sampler_closeness.plan(logistic(), Budget(mu=1.0), certificate=Exact())
-    data = Arrays(np.ones((3, 1)), np.ones(3))
+    data = InMemory(np.ones((3, 1)), np.ones(3))
     with pytest.raises(ValueError, match="n = 100"):
         dp_from_sampler_closeness.plan(logistic(), Budget(mu=1.0)).run(data, random_state=1)

@@ -11,7 +11,7 @@ from scipy.stats import kstest, norm
 
 from dpfit.audit import PlanRuns, audit_plan, audit_runs
 from dpfit.core import Chain, Minimize, Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Hinge, Huber, LinearLoss, Logistic
 from dpfit.noise import Source
@@ -21,8 +21,8 @@ from dpfit.solvers.gibbs.gibbs_posterior_sampler import LangevinSample, gibbs_po
 RELATIONS = ("replace", "add_remove")
 
 
-def logistic(n=10_000, features=20, ridge=0.01, **more):
-    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=features, ridge=ridge, **more)
+def logistic(n=10_000, n_features=20, ridge=0.01, **more):
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=n_features, ridge=ridge, **more)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -44,7 +44,7 @@ def test_the_promise_in_closed_form(relation):
 def test_the_reference_value_of_the_accountant():
     """m = 2, h = 0.1, change 0.7, 13 steps: 0.4444312703, with linear losses of slope 1 at t = 0.35, n ridge t = 2."""
     t, n = 0.35, 4
-    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=1, ridge=2 / (t * n))
+    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, ridge=2 / (t * n))
     chain = LangevinSample(problem, "replace", math.sqrt(0.2), 13, 0.1 * t * n, 1.0)
     assert chain.inverse_temperature == pytest.approx(t)
     assert chain.event.mu == pytest.approx(0.4444312703, rel=2e-3)
@@ -54,7 +54,7 @@ def test_the_reference_value_of_the_accountant():
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_linear_losses_give_the_exact_normal_law_and_attain_the_promise(relation):
     n = 6
-    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=1, ridge=1 / 6)
+    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, ridge=1 / 6)
     plan = gibbs_posterior_sampler.plan(problem, Budget(mu=1.0, relation=relation), step=0.2)
     chain = plan.mechanism
     rows = np.ones((n, 1))
@@ -64,7 +64,7 @@ def test_linear_losses_give_the_exact_normal_law_and_attain_the_promise(relation
     deviation = math.sqrt(inflation / (t * n / 6))
     laws = []
     for seed, data in ((1, rows), (2, other)):
-        drawn = np.ravel(chain.run_many(Arrays(data, np.zeros(len(data))), Run(Source(seed)), 4_000))
+        drawn = np.ravel(chain.run_many(InMemory(data, np.zeros(len(data))), Run(Source(seed)), 4_000))
         laws.append(norm(-data.sum() * (1 - c**chain.steps), deviation))
         assert kstest(drawn, laws[-1].cdf).pvalue > 1e-6
     attained = abs(laws[0].mean() - laws[1].mean()) / deviation
@@ -97,10 +97,10 @@ def test_the_chain_samples_the_posterior_it_names(step):
 
 def test_a_quadratic_is_sampled_with_the_variance_that_the_docstring_says():
     """Wide Huber losses: curvature h gives variance 1 / (t n h) / (1 - step_size h / 2)."""
-    problem = Minimize(n=50, loss=Huber(1e6), bounds=Bounds(1.0, -1.0, 1.0), features=1, ridge=0.1)
+    problem = Minimize(n=50, loss=Huber(1e6), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, ridge=0.1)
     plan = gibbs_posterior_sampler.plan(problem, Budget(mu=1.0), clip=1e3, step=0.9, tolerance=0.1)
     chain = plan.mechanism
-    drawn = np.ravel(chain.run_many(Arrays(np.ones((50, 1)), np.ones(50)), Run(Source(4)), 8_000))
+    drawn = np.ravel(chain.run_many(InMemory(np.ones((50, 1)), np.ones(50)), Run(Source(4)), 8_000))
     exact = 1 / (chain.inverse_temperature * 50 * 1.1) / (1 - 0.9 / 2)
     assert drawn.var() == pytest.approx(exact, rel=6 * math.sqrt(2 / 8_000))
 
@@ -111,7 +111,7 @@ def test_the_excess_risk_is_below_the_bound(domain):
     rows = random.normal(size=(500, 3))
     rows /= np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
     labels = np.sign(rows @ [2.0, -1.0, 0.5] + 0.3 * random.normal(size=500))
-    data, problem = Arrays(rows, labels), logistic(500, 3, 0.02, domain=domain)
+    data, problem = InMemory(rows, labels), logistic(500, 3, 0.02, domain=domain)
     plan = gibbs_posterior_sampler.plan(problem, Budget(mu=0.5))
     samples = np.array(plan.mechanism.run_many(data, Run(Source(6)), 80))
 
@@ -140,7 +140,7 @@ def test_several_samples_are_a_chain_of_plans():
     part = gibbs_posterior_sampler.plan(logistic(50, 1, 0.1), Budget(mu=0.5))
     together = Chain((part,) * 4)
     assert together.guarantee.mu == pytest.approx(1.0, rel=1e-6)
-    values = together.run(Arrays(np.ones((50, 1)), np.ones(50)), random_state=1).value
+    values = together.run(InMemory(np.ones((50, 1)), np.ones(50)), random_state=1).value
     assert len({float(v[0]) for v in values}) == 4
 
 
@@ -172,11 +172,11 @@ def test_refusals_are_about_public_facts():
 def test_the_audit_reaches_the_promise_and_finds_noise_that_is_too_small(relation):
     """Linear losses are tight: at mu = 1 the audit shows 80% of it; with noise times 0.7 the promise is broken."""
     n = 6
-    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=1, ridge=0.5)
+    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, ridge=0.5)
     plan = gibbs_posterior_sampler.plan(problem, Budget(mu=1.0, relation=relation), tolerance=0.05)
     rows = np.ones((n, 1))
     other = np.vstack([rows[:-1], [[-1.0]]]) if relation == "replace" else rows[:-1]
-    pair = Arrays(rows, np.zeros(n)), Arrays(other, np.zeros(len(other)))
+    pair = InMemory(rows, np.zeros(n)), InMemory(other, np.zeros(len(other)))
     kept = audit_plan(plan, *pair, runs=10_000, confidence=1 - 1e-6, random_state=1)
     assert kept.verdict == "kept"
     assert kept.lower >= 0.8 * kept.promised

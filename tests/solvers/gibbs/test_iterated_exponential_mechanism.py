@@ -9,7 +9,7 @@ from grids import cells, masses
 from scipy.stats import chi2
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic
 from dpfit.privacy import Budget, NotReachable
 from dpfit.solvers.gibbs.iterated_exponential_mechanism import iterated_exponential_mechanism, planned_stages
@@ -62,7 +62,7 @@ def test_the_risk_falls_with_the_square_of_n_where_there_is_much_data():
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 def test_stages_compose_to_the_budget(relation):
-    problem = Minimize(n=10**6, loss=Logistic(), bounds=Bounds(1.0), features=3, ridge=0.1)
+    problem = Minimize(n=10**6, loss=Logistic(), bounds=Bounds(1.0), n_features=3, ridge=0.1)
     budget = Budget(epsilon=0.5, relation=relation)
     plan = iterated_exponential_mechanism.plan(problem, budget)
     radii = [stage.mechanism.problem.domain.norm_bound for stage in plan.stages]
@@ -76,8 +76,8 @@ def test_stages_compose_to_the_budget(relation):
 def test_later_samples_are_nearer():
     """Linear losses that cancel: the minimizer is zero."""
     n = 4000
-    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=1, ridge=1.0)
-    data = Arrays(np.repeat([[1.0], [-1.0]], n // 2, axis=0), np.zeros(n))
+    problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, ridge=1.0)
+    data = InMemory(np.repeat([[1.0], [-1.0]], n // 2, axis=0), np.zeros(n))
     plan = iterated_exponential_mechanism.plan(problem, Budget(epsilon=2.0))
     assert len(plan.stages) >= 2
     values = np.array([np.ravel(plan.run(data, random_state=seed).value) for seed in range(40)])
@@ -91,7 +91,7 @@ def test_later_samples_are_nearer():
 
 
 def test_corners_are_welcome_and_a_known_radius_helps():
-    problem = Minimize(n=1000, loss=Absolute(), bounds=Bounds(1.0, -1.0, 1.0), features=1, ridge=0.01)
+    problem = Minimize(n=1000, loss=Absolute(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, ridge=0.01)
     wide, known = (
         iterated_exponential_mechanism.plan(problem, Budget(epsilon=1.0), radius=radius) for radius in (None, 2.0)
     )
@@ -101,7 +101,7 @@ def test_corners_are_welcome_and_a_known_radius_helps():
 
 
 def test_refusals():
-    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), features=1, ridge=0.1)
+    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=1, ridge=0.1)
     with pytest.raises(NotReachable, match="posterior_release"):
         iterated_exponential_mechanism.plan(problem, Budget(mu=1.0))
     with pytest.raises(ValueError, match="ridge above zero"):

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import chi2
 
 from dpfit.core import Minimize, plan_from_json
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, LinearLoss, Logistic
 from dpfit.privacy import Budget, NotReachable
 from dpfit.privacy.event import Composed, Parallel
@@ -22,7 +22,7 @@ RELATIONS = ("replace", "add_remove")
 
 
 def linear(n=4000, d=1, ridge=1.0):
-    return Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=d, ridge=ridge, objective="population")
+    return Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=d, ridge=ridge, objective="population")
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -81,7 +81,7 @@ def test_the_last_sample_sees_other_records_than_the_balls():
     rows = np.where(np.arange(n) % 4 < 2, 1.0, -1.0)[:, None]
     even, odd = rows.copy(), rows.copy()
     even[::2], odd[1::2] = 1.0, 1.0
-    values = [plan.run(Arrays(r, np.zeros(n)), random_state=3).value for r in (rows, odd, even)]
+    values = [plan.run(InMemory(r, np.zeros(n)), random_state=3).value for r in (rows, odd, even)]
     assert np.array_equal(values[0][0], values[1][0])
     assert not np.array_equal(values[0][-1], values[1][-1])
     assert not np.array_equal(values[0][0], values[2][0])
@@ -94,7 +94,7 @@ def test_the_population_risk_is_below_the_bound():
     excess = []
     for seed in range(30):
         rows = np.where(random.uniform(size=(n, 1)) < 0.55, 1.0, -1.0)
-        x = float(plan.run(Arrays(rows, np.zeros(n)), random_state=seed).value[-1][0])
+        x = float(plan.run(InMemory(rows, np.zeros(n)), random_state=seed).value[-1][0])
         excess.append((x + 0.1) ** 2 / 2)
     assert 0 < np.mean(excess) + 6 * np.std(excess) / math.sqrt(30) <= plan.risk.expected
 

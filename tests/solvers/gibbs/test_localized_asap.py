@@ -10,7 +10,7 @@ from grids import cells, masses
 from scipy.stats import chi, gamma, kstest, laplace
 
 from dpfit.core import Minimize, Run, plan_from_json
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Absolute, Bounds, CustomLoss, Huber, LinearLoss, Logistic, Squared
 from dpfit.noise import Source
@@ -25,11 +25,11 @@ ROWS, LABELS = np.array([[1.0], [0.8], [-0.5], [1.0]]), np.array([1.0, -1.0, 1.0
 
 
 def logistic(d=1, n=4, ridge=0.5):
-    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, ridge=ridge)
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, ridge=ridge)
 
 
 def huber(n=50, d=3, ridge=0.2):
-    return Minimize(n=n, loss=Huber(1.0), bounds=Bounds(1.0, -5.0, 5.0), features=d, ridge=ridge)
+    return Minimize(n=n, loss=Huber(1.0), bounds=Bounds(1.0, -5.0, 5.0), n_features=d, ridge=ridge)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -61,7 +61,7 @@ def test_radius_and_temperature_under_gdp(relation):
 @pytest.mark.parametrize("budget", [{"epsilon": 0.7}, {"mu": 0.3}, {"rho": 0.1}, {"epsilon": 1.0, "delta": 1e-6}])
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_budgets_are_met_and_plans_survive_json(budget, relation):
-    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), features=4, ridge=0.01)
+    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=4, ridge=0.01)
     asked = Budget(**budget, relation=relation)
     plan = localized_asap.plan(problem, asked)
     assert plan.guarantee.meets(asked)
@@ -72,7 +72,7 @@ def test_budgets_are_met_and_plans_survive_json(budget, relation):
 @pytest.mark.parametrize("centre", [0.0, 0.4, 30.0, -1e4])
 def test_the_ideal_promise_holds_wherever_the_ball_is(centre, relation):
     """One dimension: log ratios of the exact densities on the ball; linear losses attain the pure promise."""
-    problem = Minimize(n=4, loss=Logistic(), bounds=Bounds(1.0), features=1, ridge=0.5)
+    problem = Minimize(n=4, loss=Logistic(), bounds=Bounds(1.0), n_features=1, ridge=0.5)
     labels = np.array([1.0, -1.0, 1.0, 1.0])
     for base, budget in (
         (problem, Budget(epsilon=1.0, relation=relation)),
@@ -106,10 +106,10 @@ def test_the_ideal_promise_holds_wherever_the_ball_is(centre, relation):
 
 
 def test_the_second_stage_samples_the_density_of_its_ball():
-    problem = Minimize(n=5, loss=LinearLoss(), bounds=Bounds(1.0), features=1, ridge=1.0)
+    problem = Minimize(n=5, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, ridge=1.0)
     local = local_sample(problem, 0.5, Budget(epsilon=3.0)).bound((np.array([-0.8]),)).mechanism
     rows = np.array([[1.0], [0.5], [1.0], [-0.25], [1.0]])
-    drawn = np.ravel(local.run_many(Arrays(rows, np.zeros(5)), Run(Source(1)), 1500))
+    drawn = np.ravel(local.run_many(InMemory(rows, np.zeros(5)), Run(Source(1)), 1500))
     x = np.linspace(-1.3, -0.3, 10_001)
     density = np.exp(-local.inverse_temperature * (3.25 * x + 2.5 * x**2))
     F = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
@@ -119,7 +119,7 @@ def test_the_second_stage_samples_the_density_of_its_ball():
 def test_the_ball_holds_the_minimizer_as_often_as_it_should():
     problem, miss = huber(n=6, d=2, ridge=0.5), 0.3
     plan = localized_asap.plan(problem, Budget(epsilon=1.0), miss=miss)
-    data = Arrays(np.tile([1.0, 0.0], (6, 1)), np.full(6, 5.0))
+    data = InMemory(np.tile([1.0, 0.0], (6, 1)), np.full(6, 5.0))
     # Huber losses of slope 1 far from the labels: the minimizer is 1 / ridge along the first axis.
     starts = np.array(plan.stages[0].mechanism.run_many(data, Run(Source(2)), 800))
     inside = np.linalg.norm(starts - [2.0, 0.0], axis=1) <= plan.stages[1].mechanism.problem.domain.norm_bound
@@ -130,8 +130,8 @@ def test_the_excess_risk_is_below_the_bound():
     random = np.random.default_rng(4)
     rows = random.normal(size=(2000, 2)) * [0.5, 0.05]
     labels = np.sign(rows @ [2.0, 3.0] + 0.2 * random.normal(size=2000))
-    problem = Minimize(n=2000, loss=Logistic(), bounds=Bounds(1.0), features=2, ridge=0.01)
-    data, plan = Arrays(rows, labels), localized_asap.plan(problem, Budget(epsilon=1.0))
+    problem = Minimize(n=2000, loss=Logistic(), bounds=Bounds(1.0), n_features=2, ridge=0.01)
+    data, plan = InMemory(rows, labels), localized_asap.plan(problem, Budget(epsilon=1.0))
 
     def value(points):
         return data.gradients(Logistic(), points, **problem.guards)[0] / 2000 + 0.005 * np.sum(points**2, axis=1)
@@ -162,9 +162,9 @@ def test_the_law_is_that_of_the_two_stages():
     for centre in centres:
         part = density * (np.abs(grid - centre) <= radius)
         law += part / part.sum() / len(centres)
-    drawn = np.ravel(plan.mechanism.run_many(Arrays(ROWS, LABELS), Run(Source(1)), 1500))
+    drawn = np.ravel(plan.mechanism.run_many(InMemory(ROWS, LABELS), Run(Source(1)), 1500))
     assert kstest(drawn, lambda x: np.interp(x, grid, np.cumsum(law))).pvalue > 1e-6
-    single = [float(plan.run(Arrays(ROWS, LABELS), random_state=seed).value[0]) for seed in range(30)]
+    single = [float(plan.run(InMemory(ROWS, LABELS), random_state=seed).value[0]) for seed in range(30)]
     assert kstest(drawn, single).pvalue > 1e-6
 
 
@@ -173,7 +173,7 @@ def test_any_sampler_keeps_the_bound(sampler):
     random = np.random.default_rng(3)
     rows = random.normal(size=(1000, 3))
     rows /= np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
-    data = Arrays(rows, np.sign(rows @ [0.6, -0.5, 0.2] + 0.3 * random.normal(size=1000)))
+    data = InMemory(rows, np.sign(rows @ [0.6, -0.5, 0.2] + 0.3 * random.normal(size=1000)))
     given = logistic(3, 1000, 0.01)
     plan = posterior_release.plan(given, Budget(epsilon=1.0), sampler=sampler)
     drawn = np.array(plan.mechanism.run_many(data, Run(Source(4)), 5))
@@ -192,7 +192,7 @@ def test_any_sampler_keeps_the_bound(sampler):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e308])
 def test_hostile_records_are_repaired(value):
-    data = Arrays(np.array([[value], [1.0], [0.0], [value]]), np.array([value, 1.0, -1.0, 1.0]))
+    data = InMemory(np.array([[value], [1.0], [0.0], [value]]), np.array([value, 1.0, -1.0, 1.0]))
     released = posterior_release.plan(logistic(), Budget(epsilon=1.0)).run(data, random_state=1).value
     assert np.all(np.isfinite(released))
 

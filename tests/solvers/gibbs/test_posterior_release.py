@@ -8,7 +8,7 @@ import pytest
 
 from dpfit.audit import audit_plan
 from dpfit.core import Minimize, Run, Step
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic
 from dpfit.noise import Source
@@ -27,7 +27,7 @@ def test_the_ridge_and_the_bound_in_closed_form(relation):
 
     The ridge is chosen before the noise is, which changes the bound by less than a millionth.
     """
-    problem = Minimize(n=100, loss=LinearLoss(), bounds=Bounds(1.0), features=8, domain=L2Ball(8, 3.0))
+    problem = Minimize(n=100, loss=LinearLoss(), bounds=Bounds(1.0), n_features=8, domain=L2Ball(8, 3.0))
     plan = posterior_release.plan(problem, Budget(mu=0.5, relation=relation))
     change, mu = (2.0 if relation == "replace" else 1.0), 0.5 * math.sqrt(1 - 0.05**2)
     assert plan.mechanism.problem.ridge == pytest.approx(math.sqrt(16) * change / (0.5 * 3.0) / 100, rel=1e-4)
@@ -40,7 +40,7 @@ def test_the_ridge_and_the_bound_in_closed_form(relation):
 
 
 def test_a_larger_ridge_of_the_problem_stays():
-    problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 1.0), ridge=5.0)
+    problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 1.0), ridge=5.0)
     plan = posterior_release.plan(problem, Budget(mu=0.5))
     assert plan.mechanism.problem.ridge == 5.0
     assert plan.risk.expected == pytest.approx(2 / (plan.mechanism.inverse_temperature * 100))
@@ -52,8 +52,8 @@ def test_the_excess_risk_is_below_the_bound(loss, n):
     rows = random.normal(size=(n, 3))
     rows /= np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))
     labels = np.sign(rows @ [0.6, -0.5, 0.2] + 0.3 * random.normal(size=n))
-    data, ball = Arrays(rows, labels), L2Ball(3, 1.0)
-    problem = Minimize(n=n, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=3, domain=ball)
+    data, ball = InMemory(rows, labels), L2Ball(3, 1.0)
+    problem = Minimize(n=n, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=3, domain=ball)
     plan = posterior_release.plan(problem, Budget(mu=1.0))
     samples = np.array(plan.mechanism.run_many(data, Run(Source(4)), 200))
 
@@ -73,7 +73,7 @@ def test_the_excess_risk_is_below_the_bound(loss, n):
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_domain_is_not_localized(relation):
     """Pure: 2 (1 / 0.98 + 0.1) d L R / (epsilon n) on the whole domain; a ball around a minimizer has more."""
-    problem = Minimize(n=1000, loss=LinearLoss(), bounds=Bounds(1.0), features=3, domain=L2Ball(3, 2.0))
+    problem = Minimize(n=1000, loss=LinearLoss(), bounds=Bounds(1.0), n_features=3, domain=L2Ball(3, 2.0))
     budget, change = Budget(epsilon=1.0, relation=relation), (2.0 if relation == "replace" else 1.0)
     whole = posterior_release.plan(problem, budget).risk.expected
     assert whole == pytest.approx(2 * (1 / 0.98 + 0.1) * 3 * change * 2.0 / 1000, rel=1e-4)
@@ -83,7 +83,7 @@ def test_a_domain_is_not_localized(relation):
 
 
 def test_refusals():
-    problem = Minimize(n=10, loss=Logistic(), bounds=Bounds(1.0), features=1)
+    problem = Minimize(n=10, loss=Logistic(), bounds=Bounds(1.0), n_features=1)
     with pytest.raises(ValueError, match="bounded domain"):
         posterior_release.plan(problem, Budget(mu=1.0))
     with pytest.raises(ValueError, match="ridge above zero, or a bounded domain"):

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import kstest
 
 from dpfit.core import Minimize, Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, CustomLoss, LinearLoss, Logistic
 from dpfit.noise import Source
@@ -22,7 +22,7 @@ NOISE = 0.01
 
 
 def linear(n=100, d=8, radius=3.0, **more):
-    return Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=d, domain=L2Ball(d, radius), **more)
+    return Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, radius), **more)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -87,7 +87,7 @@ def test_the_law_of_the_sample_in_closed_form(budget):
     plan = regularized_exp_mech.plan(problem, budget)
     t, ridge = plan.mechanism.inverse_temperature, plan.mechanism.problem.ridge
     rows = np.array([[1.0], [1.0], [0.5], [-0.2], [1.0]])
-    drawn = np.ravel(plan.mechanism.run_many(Arrays(rows, np.zeros(5)), Run(Source(1)), 1500))
+    drawn = np.ravel(plan.mechanism.run_many(InMemory(rows, np.zeros(5)), Run(Source(1)), 1500))
     x = np.linspace(-1, 1, 20_001)
     density = np.exp(-t * (3.3 * x + 5 * ridge / 2 * x**2))
     F = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
@@ -98,7 +98,7 @@ def test_the_population_risk_is_below_the_bound():
     """Logistic losses, labels that are wrong one time in five; a large sample stands for the population."""
     random, n = np.random.default_rng(3), 60
     ball = L2Ball(2, 0.5)
-    problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=2, domain=ball, objective="population")
+    problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=2, domain=ball, objective="population")
     plan = regularized_exp_mech.plan(problem, Budget(mu=1.0), sampler="rejection")
 
     def draw(size):
@@ -115,7 +115,7 @@ def test_the_population_risk_is_below_the_bound():
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     best = min(risk(r * circle).min() for r in np.linspace(0, 0.5, 21))
     excess = [
-        float(risk(np.array(plan.mechanism.run_many(Arrays(*draw(n)), Run(Source(k)), 4))).mean() - best)
+        float(risk(np.array(plan.mechanism.run_many(InMemory(*draw(n)), Run(Source(k)), 4))).mean() - best)
         for k in range(20)
     ]
     assert 0 < np.mean(excess) < plan.risk.expected

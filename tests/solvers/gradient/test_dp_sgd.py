@@ -15,7 +15,7 @@ from scipy.stats import chi2, norm
 
 from dpfit.audit import audit_plan
 from dpfit.core import Minimize, Run, Step
-from dpfit.data.records import Arrays, Blocks
+from dpfit.data.dataset import Blocks, InMemory
 from dpfit.geometry import L2Ball
 from dpfit.kernels.epoch import Epoch, in_place
 from dpfit.losses import Absolute, Bounds, Hinge, Huber, Logistic, Softmax, Squared
@@ -28,17 +28,17 @@ from dpfit.solvers.gradient.dp_sgd import NoisySGD, _batches, dp_sgd
 RELATIONS = ("replace", "add_remove")
 
 
-def logistic(n: int, features: int, **options) -> Minimize:
-    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=features, **options)
+def logistic(n: int, n_features: int, **options) -> Minimize:
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=n_features, **options)
 
 
-def pulling(n: int, features: int = 1, **options) -> Minimize:
+def pulling(n: int, n_features: int = 1, **options) -> Minimize:
     """Labels far below every margin make the absolute loss linear: each record pulls by its row."""
-    return Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), features=features, **options)
+    return Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), n_features=n_features, **options)
 
 
-def pulled(rows: np.ndarray) -> Arrays:
-    return Arrays(np.asarray(rows, dtype=np.float64), np.full(len(rows), -1e6))
+def pulled(rows: np.ndarray) -> InMemory:
+    return InMemory(np.asarray(rows, dtype=np.float64), np.full(len(rows), -1e6))
 
 
 class TestPromise:
@@ -103,20 +103,20 @@ class TestReach:
     @pytest.mark.parametrize(
         "loss", [Logistic(), Squared(), Hinge(), Absolute(), Huber(0.3)], ids=lambda loss: loss.kind
     )
-    @pytest.mark.parametrize(("features", "clip"), [(1, 0.4), (2, 0.25), (3, 0.4)])
-    def test_no_extreme_neighbour_moves_the_sum_by_more_than_the_sensitivity(self, relation, loss, features, clip):
+    @pytest.mark.parametrize(("n_features", "clip"), [(1, 0.4), (2, 0.25), (3, 0.4)])
+    def test_no_extreme_neighbour_moves_the_sum_by_more_than_the_sensitivity(self, relation, loss, n_features, clip):
         """Corners, records out of bounds and not finite, both labels, several parameters; the reach is attained."""
-        problem = Minimize(n=4, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=features)
+        problem = Minimize(n=4, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=n_features)
         mechanism = NoisySGD(problem, relation, 1.0, 1, 4, clip, 1.0)
-        entries = [-1.0, 0.577, 1e200, math.nan, -math.inf] if features < 3 else [-1.0, 0.577, math.inf]
-        records = [(*row, label) for row in itertools.product(entries, repeat=features) for label in (-1.0, 7.0)]
+        entries = [-1.0, 0.577, 1e200, math.nan, -math.inf] if n_features < 3 else [-1.0, 0.577, math.inf]
+        records = [(*row, label) for row in itertools.product(entries, repeat=n_features) for label in (-1.0, 7.0)]
         step = mechanism.grid.step
         largest = 0.0
         for scale in (0.0, -1.3, 40.0):
-            theta = scale * np.arange(1.0, features + 1)
+            theta = scale * np.arange(1.0, n_features + 1)
             alone = []
             for record in records:
-                batch_sum = mechanism._epoch(Arrays(np.array([record[:-1]]), [record[-1]])).batch_sum
+                batch_sum = mechanism._epoch(InMemory(np.array([record[:-1]]), [record[-1]])).batch_sum
                 alone.append(batch_sum(theta, np.array([0])) * step)
             points = np.array(alone)
             # Sums are exact, so that the change of a sum is what the records that differ contribute.
@@ -130,11 +130,11 @@ class TestReach:
         rows, labels = rng.normal(size=(6, 3)), np.array([1.0, -1, 1, -1, 1, 1])
         mechanism = NoisySGD(logistic(6, 3), "add_remove", 1.0, 1, 6, 0.5, 1.0)
         theta = rng.normal(size=3)
-        whole = mechanism._epoch(Arrays(rows, labels)).batch_sum(theta, np.arange(6))
+        whole = mechanism._epoch(InMemory(rows, labels)).batch_sum(theta, np.arange(6))
         for i in range(6):
             rest = np.delete(np.arange(6), i)
-            others = mechanism._epoch(Arrays(rows[rest], labels[rest])).batch_sum(theta, np.arange(5))
-            alone = mechanism._epoch(Arrays(rows[[i]], labels[[i]])).batch_sum(theta, np.array([0]))
+            others = mechanism._epoch(InMemory(rows[rest], labels[rest])).batch_sum(theta, np.arange(5))
+            alone = mechanism._epoch(InMemory(rows[[i]], labels[[i]])).batch_sum(theta, np.array([0]))
             assert np.array_equal(others + alone, whole)
 
     @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -144,7 +144,7 @@ class TestReach:
         rows[::17], rows[5, 2], rows[6], rows[7] = 1e-30, np.nan, np.inf, 0.0
         labels = rng.normal(size=3000)
         labels[11] = np.nan
-        data, grid = Arrays(rows, labels), NoisySGD(logistic(3000, 7), "replace", 1.0, 1, 30, 0.3, 1.0).grid
+        data, grid = InMemory(rows, labels), NoisySGD(logistic(3000, 7), "replace", 1.0, 1, 30, 0.3, 1.0).grid
         for loss in (Logistic(), Squared(), Logistic().enveloped(0.5)):
             guards = {
                 "row_norm": 2.0,
@@ -167,7 +167,7 @@ class TestReach:
         """Batches of none to all records, a ridge, momentum, a mean that begins midway, several draws of randomness."""
         rng = np.random.default_rng(3)
         rows, labels = rng.normal(size=(80, 5)) * (rng.random((80, 5)) < 0.6), np.sign(rng.normal(size=80))
-        data = Arrays(csr_array(rows) if sparse else rows, labels)
+        data = InMemory(csr_array(rows) if sparse else rows, labels)
         monkeypatch.setattr("dpfit.solvers.gradient.dp_sgd._DRAWN", 70)
         for batch, ridge in itertools.product((0.5, 20, 80), (0.0, 0.1)):
             mechanism = NoisySGD(logistic(80, 5, ridge=ridge), "replace", 1.0, 23, batch, 0.4, 0.3, 0.9, 0.4)
@@ -189,7 +189,12 @@ class TestReach:
         rows, labels = rng.normal(size=(50, 3)), np.sign(rng.normal(size=50))
         plan = dp_sgd.plan(logistic(50, 3), Budget(epsilon=1, delta=1e-3), batch=10, steps=30)
         blocks = Blocks(50, 3, lambda: iter([(rows[:20], labels[:20]), (rows[20:], labels[20:])]))
-        forms = [Arrays(rows, labels), Arrays(np.asfortranarray(rows), labels), blocks, np.column_stack([rows, labels])]
+        forms = [
+            InMemory(rows, labels),
+            InMemory(np.asfortranarray(rows), labels),
+            blocks,
+            np.column_stack([rows, labels]),
+        ]
         values = [plan.run(form, random_state=3).value for form in forms]
         assert all(np.array_equal(value, values[0]) for value in values)
 
@@ -197,11 +202,11 @@ class TestReach:
         rng = np.random.default_rng(7)
         rows, labels = rng.normal(size=(60, 4)) * (rng.random((60, 4)) < 0.5), np.sign(rng.normal(size=60))
         plan = dp_sgd.plan(logistic(60, 4), Budget(epsilon=1, delta=1e-3), batch=10, steps=30)
-        dense, sparse = (plan.run(Arrays(x, labels), random_state=3).value for x in (rows, csr_array(rows)))
+        dense, sparse = (plan.run(InMemory(x, labels), random_state=3).value for x in (rows, csr_array(rows)))
         assert np.allclose(dense, sparse, rtol=0, atol=1e-3 * np.abs(dense).max())
-        several = Minimize(n=60, loss=Softmax(3), bounds=Bounds(1.0), features=4)
+        several = Minimize(n=60, loss=Softmax(3), bounds=Bounds(1.0), n_features=4)
         plan = dp_sgd.plan(several, Budget(epsilon=1, delta=1e-3), batch=10, steps=30)
-        value = plan.run(Arrays(rows, rng.integers(3, size=60)), random_state=3).value
+        value = plan.run(InMemory(rows, rng.integers(3, size=60)), random_state=3).value
         assert value.shape == (12,)
         assert np.isfinite(value).all()
 
@@ -240,7 +245,7 @@ class TestNoise:
     def test_the_noise_has_the_planned_law(self, relation):
         """Rows of zeros leave the noise: chi-square on 20 cells, 20,000 draws; a scale off by 10% is rejected."""
         mechanism = NoisySGD(logistic(10, 2000), relation, 3.0, 1, 5, 0.25, 2.0)
-        data = Arrays(np.zeros((10, 2000)), np.ones(10))
+        data = InMemory(np.zeros((10, 2000)), np.ones(10))
         draws = np.concatenate([mechanism.run(data, Run(Source(seed))) for seed in range(10)])
         planned = 2.0 * 3.0 * 0.25 * (2 if relation == "replace" else 1) / 5
 
@@ -256,7 +261,7 @@ class TestNoise:
     def test_noise_of_different_steps_is_independent(self):
         """The sum over 16 steps has 16 times the variance (4 times, or 256 times, if draws were used again)."""
         mechanism = NoisySGD(logistic(10, 4000), "add_remove", 1.0, 16, 10, 1.0, 1.0)
-        end = mechanism.run(Arrays(np.zeros((10, 4000)), np.ones(10)), Run(Source(5)))
+        end = mechanism.run(InMemory(np.zeros((10, 4000)), np.ones(10)), Run(Source(5)))
         assert abs(float(end.var()) / (16 / 100) - 1) < 6.2 * math.sqrt(2 / 4000)
 
     def test_the_noise_is_that_of_add_gaussian_on_the_same_grid(self):
@@ -290,7 +295,7 @@ class TestDescent:
     @pytest.mark.parametrize(("momentum", "averaged", "ridge"), [(0.0, 0.0, 0.0), (0.9, 0.5, 0.1), (0.5, 1.0, 0.3)])
     def test_full_batches_without_noise_follow_the_recursion(self, momentum, averaged, ridge):
         """One record of squared loss in one dimension; the ridge is outside of the clip."""
-        problem = Minimize(n=1, loss=Squared(), bounds=Bounds(1.0, -2.0, 2.0), features=1, ridge=ridge)
+        problem = Minimize(n=1, loss=Squared(), bounds=Bounds(1.0, -2.0, 2.0), n_features=1, ridge=ridge)
         mechanism = NoisySGD(problem, "replace", 1e-5, 40, 1, 1.0, 0.3, momentum, averaged)
         theta, velocity, path = 0.0, 0.0, []
         for _ in range(40):
@@ -298,13 +303,13 @@ class TestDescent:
             theta -= 0.3 * velocity
             path.append(theta)
         expected = np.mean(path[-max(1, round(averaged * 40)) :])
-        assert mechanism.run(Arrays([[1.0]], [2.0]), Run(Source(0)))[0] == pytest.approx(expected, abs=2e-3)
+        assert mechanism.run(InMemory([[1.0]], [2.0]), Run(Source(0)))[0] == pytest.approx(expected, abs=2e-3)
 
     def test_iterates_and_their_average_stay_in_the_domain(self):
         domain = L2Ball(2, 0.01)
         plan = dp_sgd.plan(logistic(50, 2, domain=domain), Budget(epsilon=1, delta=1e-3), batch=10)
         rng = np.random.default_rng(3)
-        value = plan.run(Arrays(rng.normal(size=(50, 2)), np.ones(50)), random_state=1).value
+        value = plan.run(InMemory(rng.normal(size=(50, 2)), np.ones(50)), random_state=1).value
         assert domain.contains(value)
 
     @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Squared()], ids=lambda loss: loss.kind)
@@ -315,7 +320,7 @@ class TestDescent:
         rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
         labels = np.clip(rows @ [1.0, -0.5, 0.3, 0.0] + 0.3 * rng.normal(size=2000), -1, 1)
         labels = np.sign(labels) if loss.binary_labels else labels
-        problem = Minimize(n=2000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=4, ridge=0.01)
+        problem = Minimize(n=2000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=4, ridge=0.01)
 
         def objective(theta):
             margins = rows @ theta
@@ -324,7 +329,7 @@ class TestDescent:
 
         best = minimize(objective, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-10}).x
         plan = dp_sgd.plan(problem, Budget(epsilon=1e6, delta=1e-6, relation=relation))
-        value = plan.run(Arrays(rows, labels), random_state=1).value
+        value = plan.run(InMemory(rows, labels), random_state=1).value
         assert np.linalg.norm(value - best) <= 1e-3 * np.linalg.norm(best)
 
     @pytest.mark.parametrize("n", [2000, 10_000])
@@ -340,7 +345,7 @@ class TestDescent:
 
         best = minimize(objective, np.zeros(10), jac=True).fun
         plan = dp_sgd.plan(logistic(n, 10), Budget(epsilon=1.0, delta=1e-6, relation="add_remove"))
-        found = np.mean([objective(plan.run(Arrays(rows, labels), random_state=s).value)[0] for s in range(3)])
+        found = np.mean([objective(plan.run(InMemory(rows, labels), random_state=s).value)[0] for s in range(3)])
         assert found - best < plan.risk.expected
         assert found - best < 0.5 * (math.log(2) - best)
 
@@ -348,21 +353,21 @@ class TestDescent:
     def test_the_excess_falls_with_records_and_budget_and_grows_with_the_dimension(self):
         """Promised: excess ~ dimension / (epsilon n). Smooth losses do better than that in n and epsilon."""
 
-        def excess(n: int, features: int, epsilon: float) -> float:
+        def excess(n: int, n_features: int, epsilon: float) -> float:
             rng = np.random.default_rng(6)
-            rows = rng.normal(size=(n, features))
+            rows = rng.normal(size=(n, n_features))
             rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-            direction = rng.normal(size=features)
-            margins = 1.5 * math.sqrt(features) * rows @ (direction / np.linalg.norm(direction))
+            direction = rng.normal(size=n_features)
+            margins = 1.5 * math.sqrt(n_features) * rows @ (direction / np.linalg.norm(direction))
             labels = np.where(rng.random(n) < 1 / (1 + np.exp(-margins)), 1.0, -1.0)
 
             def objective(theta):
                 margins = rows @ theta
                 return Logistic().value(margins, labels).mean(), rows.T @ Logistic().slope(margins, labels) / n
 
-            best = minimize(objective, np.zeros(features), jac=True).fun
-            plan = dp_sgd.plan(logistic(n, features), Budget(epsilon=epsilon, delta=1e-6, relation="add_remove"))
-            found = [objective(plan.run(Arrays(rows, labels), random_state=s).value)[0] for s in range(8)]
+            best = minimize(objective, np.zeros(n_features), jac=True).fun
+            plan = dp_sgd.plan(logistic(n, n_features), Budget(epsilon=epsilon, delta=1e-6, relation="add_remove"))
+            found = [objective(plan.run(InMemory(rows, labels), random_state=s).value)[0] for s in range(8)]
             return float(np.mean(found)) - best
 
         middle = excess(8000, 10, 1.0)
@@ -384,28 +389,28 @@ class TestHostileInput:
     def test_records_of_any_kind_give_a_model(self, relation, bad):
         rows, labels = np.full((8, 3), bad), np.array([1.0, -1, bad, 1, 1, 1, 1, 1])
         plan = dp_sgd.plan(logistic(8, 3), Budget(epsilon=1, delta=0.01, relation=relation), steps=20, batch=4)
-        value = plan.run(Arrays(rows, labels), random_state=1).value
+        value = plan.run(InMemory(rows, labels), random_state=1).value
         assert value.shape == (3,)
         assert np.isfinite(value).all()
 
-    @pytest.mark.parametrize(("n", "features"), [(1, 1), (1, 20), (5, 40)])
+    @pytest.mark.parametrize(("n", "n_features"), [(1, 1), (1, 20), (5, 40)])
     @pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e6])
-    def test_few_records_one_class_and_any_budget_give_a_model(self, n, features, epsilon):
-        plan = dp_sgd.plan(logistic(n, features), Budget(epsilon=epsilon, delta=1e-6))
-        value = plan.run(Arrays(np.ones((n, features)), np.ones(n)), random_state=1).value
+    def test_few_records_one_class_and_any_budget_give_a_model(self, n, n_features, epsilon):
+        plan = dp_sgd.plan(logistic(n, n_features), Budget(epsilon=epsilon, delta=1e-6))
+        value = plan.run(InMemory(np.ones((n, n_features)), np.ones(n)), random_state=1).value
         assert np.isfinite(value).all()
 
     def test_under_add_remove_the_declared_n_is_never_compared_with_the_data(self):
         plan = dp_sgd.plan(logistic(30, 2), Budget(epsilon=1, delta=0.01, relation="add_remove"), batch=3, steps=4)
         for n in (0, 1, 30, 500):
-            assert plan.run(Arrays(np.ones((n, 2)), np.ones(n))).value.shape == (2,)
+            assert plan.run(InMemory(np.ones((n, 2)), np.ones(n))).value.shape == (2,)
 
     def test_public_facts_that_do_not_fit_are_said(self):
         plan = dp_sgd.plan(logistic(30, 2), Budget(epsilon=1, delta=0.01), batch=3, steps=4)
         with pytest.raises(ValueError, match="n = 30 records, the data have 29"):
-            plan.run(Arrays(np.ones((29, 2)), np.ones(29)))
+            plan.run(InMemory(np.ones((29, 2)), np.ones(29)))
         with pytest.raises(ValueError, match="rows of 2 numbers, the data have 5"):
-            plan.run(Arrays(np.ones((30, 5)), np.ones(30)))
+            plan.run(InMemory(np.ones((30, 5)), np.ones(30)))
         with pytest.raises(ValueError, match="array of numbers") as error:
             plan.run([["Alice Smith", "secret"]])
         assert "Alice" not in str(error.value)
@@ -432,7 +437,7 @@ class TestHostileInput:
             dp_sgd.plan(logistic(30, 2, ridge=ridge), Budget(epsilon=1, delta=0.01), **options)
 
     def test_a_loss_without_a_bound_needs_a_clip(self):
-        problem = Minimize(n=30, loss=Squared(), bounds=Bounds(1.0), features=2)
+        problem = Minimize(n=30, loss=Squared(), bounds=Bounds(1.0), n_features=2)
         with pytest.raises(ValueError, match="give clip="):
             dp_sgd.plan(problem, Budget(epsilon=1, delta=0.01))
         assert dp_sgd.plan(problem, Budget(epsilon=1, delta=0.01), clip=2.0).mechanism.clip == 2.0

@@ -8,7 +8,7 @@ import pytest
 
 from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Hinge, Huber, Logistic
 from dpfit.noise import Source
@@ -19,7 +19,7 @@ from dpfit.solvers.gradient.noisy_gd import NoisyGD
 
 def problem(n=10_000, d=20, ridge=0.0, objective="empirical"):
     return Minimize(
-        n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, domain=L2Ball(d, 1.0), ridge=ridge, objective=objective
+        n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, 1.0), ridge=ridge, objective=objective
     )
 
 
@@ -71,11 +71,11 @@ def test_the_measured_risk_of_a_quadratic_stays_below(ridge):
     """One dimension, quadratic near the optimum: mean excess over 4,000 runs against the bound."""
     n = 200
     facts = Minimize(
-        n=n, loss=Huber(4.0), bounds=Bounds(1.0, -1.0, 1.0), features=1, domain=L2Ball(1, 1.0), ridge=ridge
+        n=n, loss=Huber(4.0), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, domain=L2Ball(1, 1.0), ridge=ridge
     )
     plan = langevin.plan(facts, Budget(mu=0.5), max_passes=200)
     labels = np.where(np.arange(n) % 4 < 3, 0.9, -0.3)
-    outputs = np.array(plan.mechanism.run_many(Arrays(np.ones((n, 1)), labels), Run(Source(7)), 4000))[:, 0]
+    outputs = np.array(plan.mechanism.run_many(InMemory(np.ones((n, 1)), labels), Run(Source(7)), 4000))[:, 0]
     best = labels.mean() / (1 + ridge)
     excess = (1 + ridge) / 2 * (outputs - best) ** 2
     error = excess.std() / math.sqrt(len(excess))
@@ -95,7 +95,7 @@ def test_what_is_planned_under_strong_convexity_can_be_run(ridge):
     """The first steps of a long schedule once had noise beyond what a grid holds: charged, and then an error."""
     facts = problem(n=3000, d=20, ridge=ridge)
     mechanism = langevin.plan(facts, Budget(mu=0.25)).mechanism
-    value = mechanism.run(Arrays(np.tile(np.eye(20), (150, 1)), np.ones(3000)), Run(Source(4)))
+    value = mechanism.run(InMemory(np.tile(np.eye(20), (150, 1)), np.ones(3000)), Run(Source(4)))
     assert np.linalg.norm(value) <= 1 + 1e-9
 
 
@@ -104,9 +104,9 @@ def test_averages_survive_where_the_last_iterate_stalls():
     from dpfit.losses import HuberDistance
 
     d = 30
-    facts = Minimize(n=1000, loss=HuberDistance(0.05), bounds=Bounds(1.0), features=d, domain=L2Ball(d, 1.0))
+    facts = Minimize(n=1000, loss=HuberDistance(0.05), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, 1.0))
     mechanism = langevin.plan(facts, Budget(mu=0.5), max_passes=300).mechanism
-    data = Arrays(np.zeros((1000, d)), np.zeros(1000))
+    data = InMemory(np.zeros((1000, d)), np.zeros(1000))
     value = mechanism.run(data, Run(Source(3)))
     assert np.linalg.norm(value) <= risk_bound(mechanism) + 0.05
 

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, Logistic, QuantileHuber, SmoothedHinge, Softmax, Squared
 from dpfit.noise import Source
@@ -52,14 +52,14 @@ def test_no_neighbour_moves_a_step_further_than_declared(loss, clip, relation, m
     monkeypatch.setattr(
         "dpfit.solvers.gradient.last_iterate_gd.add_gaussian", lambda moved, *, grid, **_: moved * grid.step
     )
-    problem = Minimize(n=2, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=2, ridge=0.05)
+    problem = Minimize(n=2, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2, ridge=0.05)
     mechanism = last_iterate_gd.plan(problem, Budget(mu=1.0, relation=relation), clip=clip, max_passes=5).mechanism
     corners = itertools.product([(-9.0, 0.0), (0.0, 9.0), (0.6, 0.8), (0.0, 0.0), (np.nan, 1.0)], (-1.0, 1.0, 7.0))
     records = list(corners)
 
     def stepped(chosen, point):
         rows, labels = zip(*chosen, strict=True)
-        return mechanism.step(point, 0, Arrays(np.array(rows), np.array(labels)), Run(Source(0)))
+        return mechanism.step(point, 0, InMemory(np.array(rows), np.array(labels)), Run(Source(0)))
 
     for start in ([0.0, 0.0], [0.3, -0.1], [-8.0, 50.0]):
         point = np.resize(start, problem.dimension)
@@ -72,12 +72,12 @@ def test_no_neighbour_moves_a_step_further_than_declared(loss, clip, relation, m
 
 @pytest.mark.parametrize("size", [0.3, 1.0, 1.7])
 def test_steps_contract_up_to_the_declared_number_of_records(size):
-    problem = Minimize(n=50, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=1, ridge=0.1)
+    problem = Minimize(n=50, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, ridge=0.1)
     descent = LastIterateGD(problem, "add_remove", 1.0, 5, size, 1e9)
 
     def expansion(records):
         # Every row has norm one, so the curvature of the sum is the number of records.
-        data = Arrays(np.ones((records, 1)), np.zeros(records))
+        data = InMemory(np.ones((records, 1)), np.zeros(records))
         slope = data.gradient(Squared(), [1.0], row_norm=1.0)[1] - data.gradient(Squared(), [0.0], row_norm=1.0)[1]
         return abs(1 - size * (slope[0] / problem.n + problem.ridge))
 
@@ -148,7 +148,7 @@ def test_the_price_does_not_depend_on_the_unit(unit, diameter):
 
 @pytest.mark.parametrize("ridge", [1.0, 1e60, 1e62, 1e70])
 def test_plans_in_tiny_units_meet_their_budget(ridge):
-    problem = Minimize(n=1, loss=Logistic(), bounds=Bounds(1e-100), features=2, ridge=ridge)
+    problem = Minimize(n=1, loss=Logistic(), bounds=Bounds(1e-100), n_features=2, ridge=ridge)
     plan = last_iterate_gd.plan(problem, Budget(mu=0.5), max_passes=5)
     # Steps of 1 / (smoothness + ridge) forget everything but the last shift.
     assert plan.guarantee.meets(Budget(mu=0.5))
@@ -159,14 +159,14 @@ def test_plans_in_tiny_units_meet_their_budget(ridge):
 def test_tiny_budgets_are_met_to_the_last_digit(delta):
     budget = Budget(epsilon=1e-6, delta=delta)
     for n in range(1, 40):
-        problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=2, ridge=0.1)
+        problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=2, ridge=0.1)
         plan = last_iterate_gd.plan(problem, budget, max_passes=5)
         assert plan.guarantee.meets(budget)
         assert plan.guarantee.mu == pytest.approx(gaussian.mu(1e-6, delta), rel=1e-6)
 
 
 def ridge_problem(loss, n, relation_bounds=None, **more):
-    return Minimize(n=n, loss=loss, bounds=relation_bounds or Bounds(1.0), features=1, ridge=0.3, **more)
+    return Minimize(n=n, loss=loss, bounds=relation_bounds or Bounds(1.0), n_features=1, ridge=0.3, **more)
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
@@ -185,7 +185,7 @@ def test_a_nearly_linear_loss_attains_the_promise(relation):
     other = np.append(labels[:-1], -1e6) if relation == "replace" else labels[:-1]
     runs = 20_000
     one, two = (
-        np.array(mechanism.run_many(Arrays(np.ones((len(y), 1)), y), Run(Source(seed)), runs))[:, 0]
+        np.array(mechanism.run_many(InMemory(np.ones((len(y), 1)), y), Run(Source(seed)), runs))[:, 0]
         for seed, y in ((1, labels), (2, other))
     )
     assert one.std() == pytest.approx(spread, rel=0.035)
@@ -222,7 +222,7 @@ def test_the_exact_curve_of_a_curved_loss_is_below_the_promise(steps, record):
 
 
 def test_many_steps_cost_nothing_more():
-    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), features=3, ridge=0.1)
+    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=3, ridge=0.1)
     budget = Budget(epsilon=1, delta=1e-6)
     few, many = (last_iterate_gd.plan(problem, budget, max_passes=k).mechanism.noise for k in (100, 10_000))
     assert many == pytest.approx(few, rel=0.01)
@@ -236,10 +236,10 @@ def test_many_steps_cost_nothing_more():
 def test_what_the_theorem_does_not_cover_is_refused():
     budget = Budget(mu=1.0)
     with pytest.raises(ValueError, match="ridge > 0"):
-        last_iterate_gd.plan(Minimize(n=9, loss=Logistic(), bounds=Bounds(1.0), features=1), budget)
+        last_iterate_gd.plan(Minimize(n=9, loss=Logistic(), bounds=Bounds(1.0), n_features=1), budget)
     with pytest.raises(ValueError, match="smooth loss"):
         last_iterate_gd.plan(ridge_problem(Hinge(), 9), budget)
-    softmax = Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), features=2, ridge=0.1)
+    softmax = Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), n_features=2, ridge=0.1)
     with pytest.raises(ValueError, match="generalized linear"):
         LastIterateGD(softmax, "replace", 1.0, 5, 0.1, clip=0.5)
     saddle = CustomLoss(value_function=abs, gradient_function=abs, lipschitz_bound=1.0, smoothness_bound=1.0)
@@ -253,5 +253,7 @@ def test_what_the_theorem_does_not_cover_is_refused():
 
 def test_a_domain_keeps_the_iterate():
     problem = ridge_problem(Logistic(), 9, domain=L2Ball(1, 0.1))
-    value = last_iterate_gd.plan(problem, Budget(mu=0.1)).run(Arrays(np.ones((9, 1)), np.ones(9)), random_state=1).value
+    value = (
+        last_iterate_gd.plan(problem, Budget(mu=0.1)).run(InMemory(np.ones((9, 1)), np.ones(9)), random_state=1).value
+    )
     assert abs(value[0]) <= 0.1 + 1e-12

@@ -9,7 +9,7 @@ import pytest
 
 from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, HuberDistance, Logistic, Pinball, Softmax, Squared
 from dpfit.noise import Grid, Source
@@ -19,7 +19,7 @@ from dpfit.solvers.gradient.noisy_gd import NoisyGD, noisy_gd
 
 
 def logistic(n=1000, d=5, **more):
-    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, **more)
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, **more)
 
 
 @pytest.mark.parametrize("growth", [0.0, 0.01, 0.3])
@@ -65,7 +65,7 @@ LOSSES = [Logistic(), Hinge(), Huber(0.7), Softmax(3), HuberDistance(0.5)]
 
 def in_a_ball(loss):
     domain = L2Ball(2 * loss.outputs, 2.0)
-    return Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=2, domain=domain)
+    return Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2, domain=domain)
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
@@ -82,7 +82,7 @@ def test_no_neighbour_moves_the_sum_further_than_declared(relation, clip, loss):
 @pytest.mark.parametrize(("level", "labels"), [(0.1, (0.0, 1.0)), (0.9, (0.0, 1.0)), (0.9, (-1.0, 0.0)), (0.5, (0, 1))])
 def test_quantiles_of_labels_that_begin_at_zero_have_enough_noise(level, labels):
     """Opposite rows, nearly orthogonal to the parameter, both with margins just beyond a label of zero."""
-    problem = Minimize(n=2, loss=Pinball(level), bounds=Bounds(1.0, *labels), features=2, domain=L2Ball(2, 1.0))
+    problem = Minimize(n=2, loss=Pinball(level), bounds=Bounds(1.0, *labels), n_features=2, domain=L2Ball(2, 1.0))
     mechanism = noisy_gd.plan(problem, Budget(mu=1.0), max_passes=2).mechanism
     grid, rows = Grid.fitting(mechanism.clip, 2, "l2"), np.array([[1e-9, 1.0], [1e-9, -1.0]])
     moves = [
@@ -100,7 +100,7 @@ def test_what_the_caller_says_of_a_difference_is_not_relied_on():
         lipschitz_bound=1.0,
         lipschitz_diff_bound=0.1,  # wrong
     )
-    problem = Minimize(n=3, loss=linear, bounds=Bounds(1.0), features=2)
+    problem = Minimize(n=3, loss=linear, bounds=Bounds(1.0), n_features=2)
     assert NoisyGD(problem, "replace", 1.0, 1, 0.1, clip=1.0).sensitivity >= 2.0
 
 
@@ -112,7 +112,7 @@ def test_no_neighbour_moves_the_sum_of_langevin_further_than_declared(relation, 
 
 
 def _sum(problem, records, point, grid, clip):
-    data = Arrays(np.array([x for x, _ in records]), np.array([y for _, y in records]))
+    data = InMemory(np.array([x for x, _ in records]), np.array([y for _, y in records]))
     return data.clipped_sum(problem.loss, point, grid=grid, clip=clip, **problem.guards)
 
 
@@ -120,10 +120,10 @@ def _sum(problem, records, point, grid, clip):
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 def test_on_a_quadratic_the_output_has_the_predicted_law(momentum, relation):
     n, steps, size, multiplier, clip, ridge = 1000, 6, 0.4, 2.0, 50.0, 0.1
-    problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), features=1, ridge=ridge)
+    problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), n_features=1, ridge=ridge)
     mechanism = NoisyGD(problem, relation, multiplier, steps, size, clip, momentum=momentum, average=0.5)
     labels = np.tile([1.0, -2.0, 3.0, 2.0], 250)
-    data = Arrays(np.ones((n, 1)), labels)
+    data = InMemory(np.ones((n, 1)), labels)
     # theta <- theta + velocity is linear: follow how each step's noise arrives in the average.
     moved = 2 * clip if relation == "replace" else clip
     deviation = size / n * moved * multiplier * math.sqrt(steps)
@@ -165,7 +165,7 @@ def test_a_flat_direction_collects_the_trusted_noise():
     """The rule's S is such that n-independent noise of 0.7 natural units enters a direction without data."""
     problem = logistic(n=100_000, d=2)
     mechanism = noisy_gd.plan(problem, Budget(mu=0.5), max_passes=50).mechanism
-    data = Arrays(np.tile([[1.0, 0.0]], (1000, 1)), np.ones(1000))
+    data = InMemory(np.tile([[1.0, 0.0]], (1000, 1)), np.ones(1000))
     tight = replace(mechanism, relation="add_remove", average=0.0, clip=mechanism.clip, forgets=0.0)
     moved = tight.sensitivity / mechanism.sensitivity
     outputs = np.array(tight.run_many(data, Run(Source(2)), 400))[:, 1]
@@ -181,7 +181,7 @@ def test_a_flat_direction_collects_the_trusted_noise():
 def test_any_data_and_budget_give_numbers(rows, budget):
     problem = logistic(n=7, d=3)
     plan = noisy_gd.plan(problem, Budget(mu=budget, relation="add_remove"), max_passes=20)
-    value = plan.run(Arrays(rows, np.full(7, np.inf)), random_state=1).value
+    value = plan.run(InMemory(rows, np.full(7, np.inf)), random_state=1).value
     assert value.shape == (3,)
     assert np.isfinite(value).all()
 
@@ -199,18 +199,18 @@ def test_bad_settings_are_refused():
         NoisyGD(logistic(), "replace", 1.0, 50, 0.1, 1.0, growth=0.1, forgets=1.0)
     plan = noisy_gd.plan(logistic(n=5, d=1), Budget(mu=1.0), max_passes=2)
     with pytest.raises(ValueError, match="n = 5"):
-        plan.run(Arrays(np.ones((4, 1)), np.ones(4)))
+        plan.run(InMemory(np.ones((4, 1)), np.ones(4)))
 
 
 def test_iterates_stay_in_the_domain():
     ball = L2Ball(2, 0.5)
     plan = noisy_gd.plan(logistic(n=10, d=2, domain=ball), Budget(mu=0.01), max_passes=10)
-    value = plan.run(Arrays(np.ones((10, 2)), np.ones(10)), random_state=3).value
+    value = plan.run(InMemory(np.ones((10, 2)), np.ones(10)), random_state=3).value
     assert np.linalg.norm(value) <= 0.5 + 1e-12
 
 
 @pytest.mark.parametrize(("mu", "why"), [(1e-10, "grid"), (1e12, "without noise")])
 def test_noise_that_cannot_be_drawn_is_refused_when_it_is_planned(mu, why):
-    problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), features=3)
+    problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), n_features=3)
     with pytest.raises(ValueError, match=why):
         noisy_gd.plan(problem, Budget(mu=mu))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfit.core import Chain, Minimize, Run, plan_from_json
-from dpfit.data.records import Arrays, Blocks
+from dpfit.data.dataset import Blocks, InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Huber, Logistic, SmoothedHinge, Softmax
 from dpfit.noise import Grid, Source
@@ -29,7 +29,7 @@ RELATIONS = ("replace", "add_remove")
 
 
 def logistic(n=1000, d=3, **more):
-    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, **more)
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, **more)
 
 
 def skewed(n=20_000, d=6, rng_seed=3):
@@ -46,7 +46,7 @@ def skewed(n=20_000, d=6, rng_seed=3):
 def test_no_neighbour_moves_the_second_moments_further_than_declared(relation, d):
     tried = SecondMoments(logistic(4, d), relation, "gaussian", 1.0)
     corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.5, 9.0), repeat=d)] + [np.full(d, np.nan)]
-    alone = [packed(Arrays([x], [1.0]).gram(row_norm=1.0)[0]) for x in corners]
+    alone = [packed(InMemory([x], [1.0]).gram(row_norm=1.0)[0]) for x in corners]
     moves = alone if relation == "add_remove" else [a - b for a, b in itertools.product(alone, repeat=2)]
     largest = max(np.linalg.norm(move) for move in moves)
     assert largest <= tried.sensitivity
@@ -57,7 +57,7 @@ def test_no_neighbour_moves_the_second_moments_further_than_declared(relation, d
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_noise_of_the_second_moments_has_the_declared_size(relation):
     tried = SecondMoments(logistic(2, 2), relation, "gaussian", 3.0)
-    data, run = Arrays([[1.0, 0.0], [0.0, 0.5]], [1.0, 1.0]), Run(Source(5))
+    data, run = InMemory([[1.0, 0.0], [0.0, 0.5]], [1.0, 1.0]), Run(Source(5))
     drawn = np.array([tried.run(data, run) for _ in range(8000)]) * 2
     moved = 3.0 * (math.sqrt(2) if relation == "replace" else 1.0)
     assert np.allclose(drawn, drawn.transpose(0, 2, 1))
@@ -73,7 +73,7 @@ MOMENTS = [np.diag([0.5, 0.02]), np.array([[0.3, 0.29], [0.29, 0.3]]), -np.eye(2
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), Huber(0.7)], ids=lambda loss: loss.kind)
 def test_no_neighbour_moves_the_sum_behind_the_map_further_than_declared(moments, relation, loss):
-    problem = Minimize(n=6, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=2)
+    problem = Minimize(n=6, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2)
     descent = PreconditionedGD(problem, relation, 1.0, 5, 0.01).bind((moments,)).descent
     grid = Grid.fitting(descent.clip, 2, "l2")
     corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.6, 9.0), repeat=2)] + [np.array([np.nan, 1.0])]
@@ -91,7 +91,7 @@ def test_no_neighbour_moves_the_sum_behind_the_map_further_than_declared(moments
 
 def _sum(descent, records, point, grid):
     free = replace(descent, relation="add_remove")  # any number of records
-    seen = free.seen(Arrays(np.array([x for x, _ in records]), np.array([y for _, y in records])))
+    seen = free.seen(InMemory(np.array([x for x, _ in records]), np.array([y for _, y in records])))
     return seen.clipped_sum(descent.problem.loss, point, grid=grid, clip=descent.clip, **descent.problem.guards)
 
 
@@ -114,12 +114,12 @@ def test_the_map_makes_moments_alike_and_no_row_longer():
 def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
     """Directions do not mix: the recursion of each, with the noise of the map's geometry, is followed by hand."""
     n, steps, size, multiplier, clip, ridge = 1000, 5, 0.4, 2.0, 30.0, 0.3
-    problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), features=2, ridge=ridge)
+    problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), n_features=2, ridge=ridge)
     shrink = np.array([0.5, 1.0])
     tried = MappedGD(
         problem, relation, multiplier, steps, size, clip, average=0.0, matrix=tuple(packed(np.diag(shrink)))
     )
-    data = Arrays(np.tile(np.diag([1.0, 0.6]), (n // 2, 1)), np.tile([8.0, -4.0], n // 2))
+    data = InMemory(np.tile(np.diag([1.0, 0.6]), (n // 2, 1)), np.tile([8.0, -4.0], n // 2))
     # Curvatures and targets of the objective in the coordinates behind the map.
     curvatures = shrink**2 * (np.array([1.0, 0.36]) / 2 + ridge)
     targets = shrink * np.array([8.0, -0.6 * 4.0]) / 2
@@ -138,7 +138,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
 def test_a_huge_budget_gives_the_optimum_of_the_same_objective_also_with_a_ridge():
     rows, labels = skewed(2000, 4)
     problem = logistic(2000, 4, ridge=0.001)
-    _, theta = preconditioned_gd.plan(problem, Budget(mu=1e6)).run(Arrays(rows, labels), random_state=1).value
+    _, theta = preconditioned_gd.plan(problem, Budget(mu=1e6)).run(InMemory(rows, labels), random_state=1).value
     gradient = -(labels / (1 + np.exp(labels * (rows @ theta)))) @ rows / 2000 + 0.001 * theta
     curvature = (rows.T * 0.2) @ rows / 2000 + 0.001 * np.eye(4)
     # Half the squared Newton decrement: what is left above the minimum.
@@ -153,14 +153,14 @@ def categories(loss):
     labels = np.where(random.random(3000) < (1 + middle) / 2, 1.0, -1.0)
     if not loss.binary_labels:
         labels = middle + 0.1 * random.standard_normal(3000)
-    return Minimize(n=3000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=3), category, labels
+    return Minimize(n=3000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=3), category, labels
 
 
 @pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), Huber(0.2)], ids=lambda loss: loss.kind)
 def test_the_longest_steps_settle(loss):
     """Without momentum, which would ring between the flat parts of a loss."""
     problem, category, labels = categories(loss)
-    data, plan = Arrays(np.eye(3)[category], labels), preconditioned_gd.plan(problem, Budget(mu=1e3))
+    data, plan = InMemory(np.eye(3)[category], labels), preconditioned_gd.plan(problem, Budget(mu=1e3))
     matrix, theta = plan.run(data, random_state=1).value
     descent = plan.stages[1].mechanism.bind((matrix,)).descent
     assert descent.momentum == 0.0
@@ -173,7 +173,7 @@ def test_the_longest_steps_settle(loss):
 
 def test_a_matrix_of_noise_is_predicted_to_do_harm():
     """Many columns and a small share of a small budget: the geometry is random. With public moments it is not."""
-    problem = Minimize(n=2000, loss=Logistic(), bounds=Bounds(1.0), features=40)
+    problem = Minimize(n=2000, loss=Logistic(), bounds=Bounds(1.0), n_features=40)
     budget = Budget(mu=0.3)
 
     def risk(plan):
@@ -196,13 +196,13 @@ def test_long_rows_keep_their_say():
     problem, category, labels = categories(Huber(0.2))
     noisy = preconditioned_gd.plan(problem, Budget(mu=0.5)).stages[1].mechanism.bind((np.diag([0.05, 0.3, 0.65]),))
     assert noisy.rounded(np.array([0.05, 0.3, 0.65])).usual == pytest.approx(0.58, abs=0.03)
-    theta = replace(noisy.descent, noise_multiplier=1e-6).run(Arrays(np.eye(3)[category], labels), Run(Source(1)))
+    theta = replace(noisy.descent, noise_multiplier=1e-6).run(InMemory(np.eye(3)[category], labels), Run(Source(1)))
     assert theta == pytest.approx([np.median(labels[category == j]) for j in range(3)], abs=0.03)
 
 
 def test_the_output_is_shrunk_in_the_geometry_in_which_noise_is_round():
     """Squared lengths are those behind the map: 25 there, of which 5 are taken off, whatever the map makes of them."""
-    problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), features=2)
+    problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), n_features=2)
     matrix = tuple(packed(np.diag([1.0, 0.1])).tolist())
     mechanism = MappedGD(problem, "replace", 1.0, 10, 0.1, 1.0, shrink=5.0, matrix=matrix)
     none = np.zeros(2)
@@ -213,7 +213,7 @@ def test_the_output_is_shrunk_in_the_geometry_in_which_noise_is_round():
 def test_it_gains_much_over_plain_descent_where_data_are_skewed(relation):
     """Of a tenth of the budget for the matrix; directions that it does not see stay as hard as they were."""
     rows, labels = skewed()
-    data, problem, budget = Arrays(rows, labels), logistic(20_000, 6), Budget(mu=0.5, relation=relation)
+    data, problem, budget = InMemory(rows, labels), logistic(20_000, 6), Budget(mu=0.5, relation=relation)
 
     def loss(thetas):
         return np.logaddexp(0, -labels * (np.asarray(thetas) @ rows.T)).mean()
@@ -273,14 +273,14 @@ def test_what_it_cannot_do_is_refused():
     with pytest.raises(ValueError, match="domain"):
         preconditioned_gd.plan(logistic(domain=L2Ball(3, 1.0)), budget)
     with pytest.raises(ValueError, match="generalized linear"):
-        preconditioned_gd.plan(Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), features=2), budget)
+        preconditioned_gd.plan(Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), n_features=2), budget)
     with pytest.raises(ValueError, match="share"):
         preconditioned_gd.plan(logistic(), budget, share=1.0)
     for matrix in (np.eye(2), np.full((3, 3), np.nan), np.triu(np.ones((3, 3))), -np.eye(3)):
         with pytest.raises(ValueError, match="second_moments must"):
             preconditioned_gd.plan(logistic(), budget, second_moments=matrix)
     with pytest.raises(ValueError, match="n = 5"):
-        preconditioned_gd.plan(logistic(5), budget, max_passes=2).run(Arrays(np.ones((4, 3)), np.ones(4)))
+        preconditioned_gd.plan(logistic(5), budget, max_passes=2).run(InMemory(np.ones((4, 3)), np.ones(4)))
 
 
 @pytest.mark.parametrize("rows", [np.full((7, 3), np.nan), np.full((7, 3), 1e300), np.zeros((7, 3)), np.eye(7, 3)])
@@ -288,7 +288,7 @@ def test_what_it_cannot_do_is_refused():
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_any_data_and_budget_give_numbers(rows, budget, relation):
     plan = preconditioned_gd.plan(logistic(7, ridge=0.1), Budget(mu=budget, relation=relation), max_passes=20)
-    matrix, theta = plan.run(Arrays(rows, np.full(7, np.inf)), random_state=1).value
+    matrix, theta = plan.run(InMemory(rows, np.full(7, np.inf)), random_state=1).value
     assert (matrix.shape, theta.shape) == ((3, 3), (3,))
     assert np.isfinite(matrix).all()
     assert np.isfinite(theta).all()
@@ -298,7 +298,7 @@ def test_blocks_of_records_give_the_same_numbers():
     rows, labels = skewed(300, 3)
     plan = preconditioned_gd.plan(logistic(300), Budget(mu=1.0), second_moments=np.diag([1.0, 0.1, 0.01]), max_passes=9)
     blocks = Blocks(300, 3, lambda: iter([(rows[:100], labels[:100]), (rows[100:], labels[100:])]))
-    whole = plan.run(Arrays(rows, labels), random_state=2).value
+    whole = plan.run(InMemory(rows, labels), random_state=2).value
     assert np.array_equal(plan.run(blocks, random_state=2).value, whole)
 
 
@@ -312,7 +312,7 @@ def test_a_packed_matrix_comes_back():
 @pytest.mark.parametrize("power", [0.0, 3.0])
 def test_steps_spend_what_was_planned_whatever_matrix_was_released(scale, power):
     """How they share it follows from the matrix; the sum must not."""
-    problem = Minimize(n=5000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=4)
+    problem = Minimize(n=5000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=4)
     plan = preconditioned_gd.plan(problem, Budget(mu=0.5))
     matrix = np.diag(scale * np.arange(1, 5.0) ** -power) - 0.3 * scale * np.eye(4)
     mechanism = plan.stages[1].mechanism.bind((matrix,))

@@ -9,7 +9,7 @@ from scipy.stats import ks_2samp
 from dpfit.audit import PlanRuns
 from dpfit.catalogue import entry
 from dpfit.core import Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Huber, LinearLoss, Logistic, Squared
 from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget
@@ -32,7 +32,7 @@ def hostile(n=1003, d=5):
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_sums_at_many_points_are_those_of_single_passes(loss, layout):
     rows, labels = hostile()
-    records = Arrays(layout(rows), labels)
+    records = InMemory(layout(rows), labels)
     rng = np.random.default_rng(4)
     grid, guards = Grid.fitting(0.6, 5, "l2"), {"clip": 0.6, "row_norm": 1.0}
     guards |= {"binary": True} if isinstance(loss, Logistic) else LABELS

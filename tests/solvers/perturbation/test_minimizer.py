@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize as scipy_minimize
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Absolute, Bounds, Hinge, Huber, Logistic, Pinball, QuantileHuber, SmoothedHinge, Squared
 from dpfit.solvers.perturbation import minimizer
 from dpfit.solvers.perturbation.minimizer import Objective, accuracy, minimize, smoothest
@@ -26,7 +26,7 @@ def case(loss, bounds, n, d, seed=0):
     rows = random.normal(size=(n, d))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     labels = 3 * rows @ random.normal(size=d) + 0.1 * random.normal(size=n)
-    return Minimize(n=n, loss=loss, bounds=bounds, features=d), Arrays(rows, labels)
+    return Minimize(n=n, loss=loss, bounds=bounds, n_features=d), InMemory(rows, labels)
 
 
 def value(objective, theta):
@@ -54,8 +54,8 @@ def test_the_distance_is_kept(loss, bounds, strength, n, d):
 
 
 def test_one_dimension_in_closed_form():
-    problem = Minimize(n=2, loss=Huber(10.0), bounds=Bounds(1.0, -3.0, 3.0), features=1)
-    objective = Objective(problem, Arrays([[1.0], [0.5]], [2.0, -1.0]), 0.5, np.array([0.25]))
+    problem = Minimize(n=2, loss=Huber(10.0), bounds=Bounds(1.0, -3.0, 3.0), n_features=1)
+    objective = Objective(problem, InMemory([[1.0], [0.5]], [2.0, -1.0]), 0.5, np.array([0.25]))
     # (1 + 1/4 + 1/2) theta = 2 - 1/2 - 1/4
     found = accuracy(problem, 0.5, "replace", linear=0.25)
     assert minimize(objective, found)[0] == pytest.approx(1.25 / 1.75, abs=found.distance)
@@ -109,8 +109,8 @@ def test_a_weak_quadratic_on_separable_records_follows_the_path(monkeypatch):
     random = np.random.default_rng(0)
     rows = random.normal(size=(1000, 10))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    problem = Minimize(n=1000, loss=SmoothedHinge(0.3), bounds=Bounds(1.0), features=10)
-    objective = Objective(problem, Arrays(rows, np.sign(rows[:, 0])), 1e-3, np.zeros(10))
+    problem = Minimize(n=1000, loss=SmoothedHinge(0.3), bounds=Bounds(1.0), n_features=10)
+    objective = Objective(problem, InMemory(rows, np.sign(rows[:, 0])), 1e-3, np.zeros(10))
     found = accuracy(problem, 1e-3, "replace")
     assert not found.accepts(*minimizer._newton(objective, np.zeros(10), found.tolerance))
     theta = minimize(objective, found)
@@ -149,11 +149,11 @@ def dataset_rows(data, problem):
 @pytest.mark.parametrize("loss", [Hinge(), Absolute(), Pinball(0.3)], ids=str)
 def test_losses_with_corners_are_refused_with_a_way_out(loss):
     with pytest.raises(ValueError, match="SmoothedHinge"):
-        smoothest(Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), features=1))
+        smoothest(Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=1))
 
 
 def test_a_hopeless_ridge_is_refused_from_public_facts():
-    problem = Minimize(n=10**9, loss=Logistic(), bounds=Bounds(1.0), features=100)
+    problem = Minimize(n=10**9, loss=Logistic(), bounds=Bounds(1.0), n_features=100)
     with pytest.raises(ValueError, match="rounding errors"):
         accuracy(problem, 1e-12, "replace")
 
@@ -161,7 +161,7 @@ def test_a_hopeless_ridge_is_refused_from_public_facts():
 @pytest.mark.parametrize(("row_norm", "width"), [(1e-100, 1e-62), (1e100, 1e60), (1e-100, 1e60)])
 def test_gradients_whose_squares_vanish_or_overflow_are_refused(row_norm, width):
     """A gradient of 1e-162 would have the norm zero, which certifies any point; a parameter of 1e160 overflows rows."""
-    problem = Minimize(n=20, loss=Huber(width), bounds=Bounds(row_norm, -width, width), features=100)
+    problem = Minimize(n=20, loss=Huber(width), bounds=Bounds(row_norm, -width, width), n_features=100)
     with pytest.raises(ValueError, match="range of double precision"):
         accuracy(problem, 20 * row_norm**2, "replace")
 
@@ -184,6 +184,6 @@ def test_the_smallest_and_largest_rows_are_as_good_as_others(loss, row_norm, den
 
 
 def test_unbounded_slopes_are_refused():
-    problem = Minimize(n=10, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=1)
+    problem = Minimize(n=10, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1)
     with pytest.raises(ValueError, match="huberized"):
         accuracy(problem, 1.0, "replace")

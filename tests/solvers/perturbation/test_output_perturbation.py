@@ -10,7 +10,7 @@ from scipy.stats import kstest
 from worst_cases import all_pairs, corner_records, hostile, logistic_case, neighbouring
 
 from dpfit.core import Minimize, Run, plan_from_json
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import (
     Bounds,
@@ -43,7 +43,7 @@ LOSSES = [
 
 
 def mechanism(loss, bounds, n, d, relation, ridge, noise="gaussian", multiplier=1.0):
-    problem = Minimize(n=n, loss=loss, bounds=bounds, features=d)
+    problem = Minimize(n=n, loss=loss, bounds=bounds, n_features=d)
     return NoisyMinimizer(problem, relation, ridge, noise, multiplier)
 
 
@@ -84,7 +84,7 @@ def test_both_neighbours_may_miss_their_minimizers(relation, records):
 def test_n_is_the_declared_one():
     """Under add/remove the number of records scales nothing."""
     tried = mechanism(Logistic(), Bounds(1.0), 100, 1, "add_remove", 0.1)
-    few, many = (Arrays(np.zeros((k, 1)), np.zeros(k)) for k in (3, 150))
+    few, many = (InMemory(np.zeros((k, 1)), np.zeros(k)) for k in (3, 150))
     np.testing.assert_array_equal(tried._minimizer(few), tried._minimizer(many))
     assert tried.sensitivity == pytest.approx(1 / (100 * 0.1), rel=1e-6)
     with pytest.raises(ValueError, match="n = 100"):
@@ -94,7 +94,7 @@ def test_n_is_the_declared_one():
 @pytest.mark.parametrize(("noise", "law"), [("gaussian", "norm"), ("l2_laplace", "laplace")])
 def test_the_noise_has_the_declared_law(noise, law):
     tried = mechanism(Logistic(), Bounds(1.0), 4, 1, "replace", 0.5, noise, 2.0)
-    data = Arrays(np.ones((4, 1)), np.ones(4))
+    data = InMemory(np.ones((4, 1)), np.ones(4))
     drawn = np.concatenate(tried.run_many(data, Run(Source(7)), 8000)) - tried._minimizer(data)
     scale = 2.0 * tried.sensitivity
     assert kstest(drawn / scale, law).pvalue > 1e-6
@@ -105,20 +105,20 @@ def test_the_noise_has_the_declared_law(noise, law):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_budgets_set_the_noise(relation):
-    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), features=40)
+    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=40)
     pure = output_perturbation.plan(problem, Budget(epsilon=0.5, relation=relation))
     assert pure.guarantee.pure == 0.5
     approximate = output_perturbation.plan(problem, Budget(epsilon=1, delta=1e-6, relation=relation))
     assert approximate.mechanism.noise_multiplier == pytest.approx(1 / gaussian.mu(1, 1e-6), rel=1e-9)
     assert approximate.guarantee.basis.arithmetic == "bounded"
     assert plan_from_json(json.loads(json.dumps(pure.to_json()))) == pure
-    few = replace(problem, features=3)
+    few = replace(problem, n_features=3)
     assert output_perturbation.plan(few, Budget(epsilon=1, delta=1e-6)).mechanism.noise == "l2_laplace"
     assert output_perturbation.plan(few, Budget(mu=0.5)).mechanism.noise == "gaussian"
 
 
 def test_the_default_ridge_is_near_the_best_for_isotropic_rows():
-    problem = Minimize(n=5000, loss=Logistic(), bounds=Bounds(1.0), features=10)
+    problem = Minimize(n=5000, loss=Logistic(), bounds=Bounds(1.0), n_features=10)
 
     def predicted(plan):
         tried = plan.mechanism
@@ -135,10 +135,10 @@ def test_the_default_ridge_is_near_the_best_for_isotropic_rows():
 def test_predicted_noise_is_measured_noise_for_isotropic_quadratics():
     """A Huber loss that never leaves its quadratic part, rows along the axes: the formula is exact."""
     d, n = 4, 400
-    problem = Minimize(n=n, loss=Huber(50.0), bounds=Bounds(1.0, -1.0, 1.0), features=d)
+    problem = Minimize(n=n, loss=Huber(50.0), bounds=Bounds(1.0, -1.0, 1.0), n_features=d)
     plan = output_perturbation.plan(problem, Budget(mu=1.0), ridge=0.5)
     rows = np.tile(np.eye(d), (n // d, 1))
-    data = Arrays(rows, np.linspace(-1, 1, n))
+    data = InMemory(rows, np.linspace(-1, 1, n))
     best = plan.mechanism._minimizer(data)
 
     def objective(theta):
@@ -153,14 +153,14 @@ def test_predicted_noise_is_measured_noise_for_isotropic_quadratics():
 @pytest.mark.parametrize("budget", [Budget(epsilon=1e6), Budget(epsilon=1e6, delta=1e-6)], ids=["pure", "approximate"])
 def test_a_huge_budget_gives_the_optimum_of_the_same_objective(budget):
     rows, labels, problem, optimum = logistic_case()
-    theta = output_perturbation.plan(problem, budget).run(Arrays(rows, labels), random_state=1).value
+    theta = output_perturbation.plan(problem, budget).run(InMemory(rows, labels), random_state=1).value
     assert np.linalg.norm(theta - optimum) < 1e-3
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize(("loss", "bounds", "labels"), LOSSES, ids=lambda v: getattr(v, "kind", ""))
 def test_hostile_data_give_a_model(loss, bounds, labels, epsilon):
-    problem = Minimize(n=5, loss=loss, bounds=bounds, features=8)
+    problem = Minimize(n=5, loss=loss, bounds=bounds, n_features=8)
     for budget in (Budget(epsilon=epsilon), Budget(epsilon=epsilon, delta=1e-6)):
         plan = output_perturbation.plan(problem, budget)
         for data in hostile(8):
@@ -168,22 +168,22 @@ def test_hostile_data_give_a_model(loss, bounds, labels, epsilon):
 
 
 def test_one_record_and_no_record():
-    problem = Minimize(n=1, loss=Logistic(), bounds=Bounds(1.0), features=2)
+    problem = Minimize(n=1, loss=Logistic(), bounds=Bounds(1.0), n_features=2)
     plan = output_perturbation.plan(problem, Budget(epsilon=1.0, relation="add_remove"))
     for k in (0, 1):
-        assert np.isfinite(plan.run(Arrays(np.ones((k, 2)), np.ones(k)), random_state=1).value).all()
+        assert np.isfinite(plan.run(InMemory(np.ones((k, 2)), np.ones(k)), random_state=1).value).all()
 
 
 def test_the_minimum_of_linear_losses_is_minus_their_mean_over_the_ridge():
     rows = np.array([[0.6, 0.8], [1.0, 0.0], [0.0, -0.5], [0.3, 0.3]])
-    problem = Minimize(n=4, loss=LinearLoss(), bounds=Bounds(1.0), features=2, ridge=0.5)
+    problem = Minimize(n=4, loss=LinearLoss(), bounds=Bounds(1.0), n_features=2, ridge=0.5)
     plan = output_perturbation.plan(problem, Budget(epsilon=1e8), ridge=0.5)
-    released = plan.run(Arrays(rows, np.zeros(4)), random_state=1).value
+    released = plan.run(InMemory(rows, np.zeros(4)), random_state=1).value
     assert released == pytest.approx(-rows.mean(axis=0) / 0.5, abs=1e-4)
 
 
 def test_a_domain_is_met_by_projection():
-    problem = Minimize(n=5, loss=Logistic(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 0.1))
+    problem = Minimize(n=5, loss=Logistic(), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 0.1))
     plan = output_perturbation.plan(problem, Budget(epsilon=0.1))
     assert np.linalg.norm(plan.run(hostile(2)[1], random_state=1).value) <= 0.1 + 1e-12
 
@@ -195,7 +195,7 @@ def test_a_domain_is_met_by_projection():
 def test_plans_do_not_depend_on_the_unit_of_rows(loss, solver, row_norm):
     unit, other = (
         solver.plan(
-            Minimize(n=1000, loss=loss, bounds=Bounds(size, -1.0, 1.0), features=3), Budget(epsilon=1, delta=1e-6)
+            Minimize(n=1000, loss=loss, bounds=Bounds(size, -1.0, 1.0), n_features=3), Budget(epsilon=1, delta=1e-6)
         ).mechanism
         for size in (1.0, row_norm)
     )
@@ -213,7 +213,7 @@ def test_constants_that_hold_on_a_domain_only_are_refused():
         smoothness_bound=1.0,
         is_convex=True,
     )
-    everywhere = Minimize(n=5, loss=squared, bounds=Bounds(1.0, -1.0, 1.0), features=1)
+    everywhere = Minimize(n=5, loss=squared, bounds=Bounds(1.0, -1.0, 1.0), n_features=1)
     assert output_perturbation.plan(everywhere, Budget(epsilon=1.0)).basis.arithmetic == "idealised"
     inside = replace(everywhere, domain=L2Ball(1, 1.0))
     with pytest.raises(ValueError, match="minimizes over the whole space"):
@@ -226,14 +226,14 @@ def test_what_cannot_be_planned_is_refused():
     bounds = Bounds(1.0, -1.0, 1.0)
     for loss, message in ((Hinge(), "SmoothedHinge"), (Squared(), "huberized")):
         with pytest.raises(ValueError, match=message):
-            output_perturbation.plan(Minimize(n=5, loss=loss, bounds=bounds, features=1), Budget(epsilon=1.0))
-    problem = Minimize(n=5, loss=Logistic(), bounds=bounds, features=1, ridge=0.5)
+            output_perturbation.plan(Minimize(n=5, loss=loss, bounds=bounds, n_features=1), Budget(epsilon=1.0))
+    problem = Minimize(n=5, loss=Logistic(), bounds=bounds, n_features=1, ridge=0.5)
     with pytest.raises(ValueError, match="at least that of the problem"):
         output_perturbation.plan(problem, Budget(epsilon=1.0), ridge=0.1)
     with pytest.raises(ValueError, match="unit='record'"):
         output_perturbation.plan(problem, Budget(epsilon=1.0, unit="user"))
     plan = output_perturbation.plan(problem, Budget(epsilon=1.0))
     with pytest.raises(ValueError, match="rows of 1 numbers"):
-        plan.run(Arrays(np.ones((5, 2)), np.ones(5)))
+        plan.run(InMemory(np.ones((5, 2)), np.ones(5)))
     with pytest.raises(ValueError, match="must be records"):
         plan.run(np.ones((5, 1)))

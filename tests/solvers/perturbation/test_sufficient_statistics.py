@@ -8,7 +8,7 @@ import pytest
 from worst_cases import all_pairs, corner_records, hostile, neighbouring
 
 from dpfit.core import Minimize, Run, plan_from_json
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, Huber, Squared
 from dpfit.noise import Source
 from dpfit.privacy import Budget
@@ -22,7 +22,7 @@ RELATIONS = ("replace", "add_remove")
 
 
 def problem(n=2, d=2, bounds=None, **options):
-    return Minimize(n=n, loss=Squared(), bounds=bounds or Bounds(1.0, -2.0, 2.0), features=d, **options)
+    return Minimize(n=n, loss=Squared(), bounds=bounds or Bounds(1.0, -2.0, 2.0), n_features=d, **options)
 
 
 def statistics(data, weight):
@@ -63,7 +63,7 @@ def test_the_noise_has_the_declared_size(noise, spread):
     """Under a huge ridge the parameter is the noisy moment over it."""
     ridge = 1e9
     tried = NoisyLeastSquares(problem(2, 1, ridge=ridge), "add_remove", noise, 2.0)
-    data = Arrays([[1.0], [0.5]], [2.0, -1.0])
+    data = InMemory([[1.0], [0.5]], [2.0, -1.0])
     run = Run(Source(5))
     moments = np.concatenate([tried.run(data, run) for _ in range(3000)]) * 2 * ridge
     # weight = 1/2, so moments carry twice the noise of the statistics: 2 * multiplier * sqrt(2) each.
@@ -112,7 +112,7 @@ def test_a_huge_budget_gives_least_squares(budget):
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     labels = rows @ [0.5, -0.5, 1.0] + 0.1 * random.normal(size=500)
     plan = sufficient_statistics.plan(problem(500, 3, ridge=0.01), budget)
-    _, theta = plan.run(Arrays(rows, labels), random_state=1).value
+    _, theta = plan.run(InMemory(rows, labels), random_state=1).value
     wanted = np.linalg.solve(rows.T @ rows + 5.0 * np.eye(3), rows.T @ np.clip(labels, -2, 2))
     assert np.linalg.norm(theta - wanted) < 1e-3
 
@@ -125,7 +125,7 @@ def test_excess_risk_falls_with_the_square_of_n():
         labels = np.clip(rows @ [1.0, -1.0, 0.5, 0.0] + 0.3 * random.normal(size=n), -2, 2)
         best = rows.T @ labels / (n / 4)
         plan = sufficient_statistics.plan(problem(n, 4), Budget(mu=1.0))
-        thetas = [plan.run(Arrays(rows, labels), random_state=seed).value[1] for seed in range(100)]
+        thetas = [plan.run(InMemory(rows, labels), random_state=seed).value[1] for seed in range(100)]
         return np.mean([np.sum((theta - best) ** 2) / 8 for theta in thetas]), plan.stages[1].mechanism.risk.expected
 
     (small, _), (large, predicted) = excess(2000), excess(16_000)
@@ -158,7 +158,7 @@ def test_the_smallest_and_largest_records_are_as_good_as_others(row_norm, label)
     rows = row_norm * np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [-0.6, 0.8]])
     labels = label * np.array([1.0, -0.5, 0.3, 0.1])
     plan = sufficient_statistics.plan(problem(4, bounds=Bounds(row_norm, -label, label)), Budget(epsilon=1e6))
-    _, theta = plan.run(Arrays(rows, labels), random_state=1).value
+    _, theta = plan.run(InMemory(rows, labels), random_state=1).value
     wanted = np.linalg.solve(rows.T @ rows / row_norm**2, rows.T @ labels / row_norm / label)
     assert theta * (row_norm / label) == pytest.approx(wanted, abs=1e-3)
 
@@ -166,11 +166,11 @@ def test_the_smallest_and_largest_records_are_as_good_as_others(row_norm, label)
 def test_what_cannot_be_planned_is_refused():
     budget = Budget(epsilon=1.0)
     with pytest.raises(ValueError, match="Squared"):
-        sufficient_statistics.plan(Minimize(n=5, loss=Huber(1.0), bounds=Bounds(1.0, -1.0, 1.0), features=1), budget)
+        sufficient_statistics.plan(Minimize(n=5, loss=Huber(1.0), bounds=Bounds(1.0, -1.0, 1.0), n_features=1), budget)
     with pytest.raises(ValueError, match="label bounds"):
         sufficient_statistics.plan(problem(bounds=Bounds(1.0)), budget)
     with pytest.raises(ValueError, match="share"):
         sufficient_statistics.plan(problem(), budget, share=1.0)
     plan = sufficient_statistics.plan(problem(), budget)
     with pytest.raises(ValueError, match="n = 2"):
-        plan.run(Arrays(np.ones((3, 2)), np.ones(3)))
+        plan.run(InMemory(np.ones((3, 2)), np.ones(3)))

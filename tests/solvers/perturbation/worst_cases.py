@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from dpfit.core import Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, Logistic
 
 
@@ -20,7 +20,7 @@ def corner_records(dimension, labels, random, number=3):
 
 def dataset(records, dimension):
     rows = np.array([row for row, _ in records]).reshape(-1, dimension)
-    return Arrays(rows, np.array([label for _, label in records], dtype=float))
+    return InMemory(rows, np.array([label for _, label in records], dtype=float))
 
 
 def neighbouring(records, size, relation, random, pairs, dimension):
@@ -49,10 +49,10 @@ def hostile(d):
     """Five records each: not numbers, one class, constant features, nothing at all; fewer than features where d > 5."""
     bad = np.array([[np.nan] * d, [np.inf] * d, [1e300] * d, [0.0] * d, [-1e-300] * d])
     return [
-        Arrays(bad, [1.0, np.nan, 0.0, np.inf, -np.inf]),
-        Arrays(np.ones((5, d)), np.ones(5)),
-        Arrays(np.ones((5, d)), -np.ones(5)),
-        Arrays(np.zeros((5, d)), np.zeros(5)),
+        InMemory(bad, [1.0, np.nan, 0.0, np.inf, -np.inf]),
+        InMemory(np.ones((5, d)), np.ones(5)),
+        InMemory(np.ones((5, d)), -np.ones(5)),
+        InMemory(np.zeros((5, d)), np.zeros(5)),
     ]
 
 
@@ -67,4 +67,4 @@ def logistic_case(n=1000, ridge=0.01):
         return np.mean(np.logaddexp(0, -labels * (rows @ theta))) + ridge / 2 * theta @ theta
 
     optimum = minimize(objective, np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x
-    return rows, labels, Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=3, ridge=ridge), optimum
+    return rows, labels, Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=3, ridge=ridge), optimum

@@ -8,7 +8,7 @@ import pytest
 
 from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Hinge, Huber, Logistic, SmoothedHinge, Softmax, Squared
 from dpfit.noise import Source
@@ -31,11 +31,11 @@ def regression(n, rng, spread=SPREAD, theta=THETA, noise=0.1):
 
 
 def squared(n=1000, d=3, **more):
-    return Minimize(n=n, loss=Squared(), bounds=Bounds(10.0), features=d, **more)
+    return Minimize(n=n, loss=Squared(), bounds=Bounds(10.0), n_features=d, **more)
 
 
 def logistic(n=500, d=3, **more):
-    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), features=d, **more)
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, **more)
 
 
 def binary(n, rng):
@@ -51,7 +51,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(kind, relation, ridge):
     rng = np.random.default_rng(3)
     n, steps, multiplier, clip = 400, 4, 0.5, 30.0
     rows, labels = regression(n, rng)
-    public = Arrays(*regression(60, rng))
+    public = InMemory(*regression(60, rng))
     mechanism = kind(squared(n, ridge=ridge), relation, multiplier, steps, clip)
     setting = mechanism.setting(public)
     # The step is linear in the gradient: read off its matrix.
@@ -67,7 +67,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(kind, relation, ridge):
     for share in shares[::-1]:
         gain = share * np.eye(3) + gain @ (np.eye(3) - matrix @ hessian)
         covariance += deviation**2 * gain @ matrix @ matrix.T @ gain.T
-    outputs = np.array(mechanism.run_many(Arrays(rows, labels, public=public), Run(Source(5)), 6000))
+    outputs = np.array(mechanism.run_many(InMemory(rows, labels, public=public), Run(Source(5)), 6000))
     scales = np.sqrt(np.diag(covariance))
     assert np.all(np.abs(outputs.mean(axis=0) - mean) < 6 * scales / math.sqrt(len(outputs)))
     # Six standard errors of a variance are 11%.
@@ -77,7 +77,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(kind, relation, ridge):
 def test_the_quadratic_mirror_step_is_a_damped_newton_step():
     """point - size (H + ridge)^-1 gradient: off-diagonal and diagonal parts fit one pair (size, ridge)."""
     rows, labels = regression(200, np.random.default_rng(0))
-    setting = pda_dpmd.plan(squared(), Budget(mu=1.0)).mechanism.setting(Arrays(rows, labels))
+    setting = pda_dpmd.plan(squared(), Budget(mu=1.0)).mechanism.setting(InMemory(rows, labels))
     matrix = setting.move(np.zeros((3, 3)), -np.eye(3))
     hessian = rows.T @ rows / 200
     # size * matrix^-1 = H + ridge, so matrix^-1 is a combination of H and the identity.
@@ -94,8 +94,8 @@ def test_the_mirror_step_solves_its_equation(loss):
     rng = np.random.default_rng(1)
     rows, labels = binary(80, rng)
     mechanism = MirrorDescent(replace(logistic(), loss=loss), "replace", 1.0, 10)
-    psi = survey(mechanism.problem, Arrays(rows, labels)).psi
-    setting = mechanism.setting(Arrays(rows, labels))
+    psi = survey(mechanism.problem, InMemory(rows, labels)).psi
+    setting = mechanism.setting(InMemory(rows, labels))
     points = setting.start + np.array([[0.0, 0.0, 0.0], [3.0, -2.0, 5.0], [-20.0, 10.0, 7.0]])
     gradients = rng.standard_normal((3, 3)) * 0.1
     moved = setting.move(points, gradients)
@@ -112,7 +112,7 @@ def test_the_mirror_step_solves_its_equation(loss):
 
 def test_short_steps_of_the_fixed_preconditioner_agree_with_the_loss():
     rows, labels = binary(80, np.random.default_rng(1))
-    public, gradients = Arrays(rows, labels), 1e-5 * np.eye(3)
+    public, gradients = InMemory(rows, labels), 1e-5 * np.eye(3)
     exact, fixed = (
         MirrorDescent(logistic(), "replace", 1.0, 10, None, mirror).setting(public) for mirror in ("loss", "curvature")
     )
@@ -150,7 +150,7 @@ def test_predicted_risks_by_brute_force():
 
 def test_leaving_out_is_exact_for_least_squares():
     rows, labels = regression(30, np.random.default_rng(2))
-    found = survey(squared(), Arrays(rows, labels))
+    found = survey(squared(), InMemory(rows, labels))
     ridge = found.psi.ridge
     for i in (0, 7, 29):
         kept = np.delete(np.arange(30), i)
@@ -164,7 +164,7 @@ def test_expected_curvatures_are_those_of_fresh_records(n):
     rng = np.random.default_rng(4)
     spread = np.repeat([1.0, 0.5], 50)
     rows = rng.standard_normal((n, 100)) * spread
-    found = survey(squared(d=100, n=5000), Arrays(rows, rng.standard_normal(n)))
+    found = survey(squared(d=100, n=5000), InMemory(rows, rng.standard_normal(n)))
     fresh = ((spread[:, None] * found.vectors) ** 2).sum(axis=0)
     # RowBall bounds rows at norm 10, which hardly any reaches.
     seen = found.values > 1e-8
@@ -182,7 +182,7 @@ def test_the_public_risk_is_predicted(records, most):
     theta = np.ones(40)
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        public = Arrays(*regression(records, rng, spread, theta, noise=0.3))
+        public = InMemory(*regression(records, rng, spread, theta, noise=0.3))
         setting = WarmStartGD(squared(n=10**6, d=40), "replace", 1.0, 1).setting(public)
         predicted.append(setting.public_risk)
         true.append(0.5 * float(((setting.start - theta) ** 2 * spread**2).sum()))
@@ -191,7 +191,7 @@ def test_the_public_risk_is_predicted(records, most):
 
 def test_public_records_touch_neither_promise_nor_noise():
     rng = np.random.default_rng(0)
-    few, many = Arrays(*binary(30, rng)), Arrays(*binary(31, rng))
+    few, many = InMemory(*binary(30, rng)), InMemory(*binary(31, rng))
     for algorithm in ALGORITHMS:
         plan = algorithm.plan(logistic(), Budget(epsilon=1.0, delta=1e-6), clip=0.4)
         one, two = (plan.mechanism.setting(public).sums for public in (few, many))
@@ -209,7 +209,7 @@ def test_clips_come_from_public_records_and_are_charged(algorithm):
     """The clip moves with the public records, and the sensitivity with the clip."""
     rng = np.random.default_rng(0)
     plan = algorithm.plan(squared(), Budget(mu=1.0))
-    loud, quiet = (plan.mechanism.setting(Arrays(*regression(100, rng, noise=noise))).sums for noise in (1.0, 0.01))
+    loud, quiet = (plan.mechanism.setting(InMemory(*regression(100, rng, noise=noise))).sums for noise in (1.0, 0.01))
     assert loud.clip > 20 * quiet.clip
     for sums in (loud, quiet):
         assert 2 * sums.clip <= sums.sensitivity <= 2.001 * sums.clip
@@ -217,10 +217,10 @@ def test_clips_come_from_public_records_and_are_charged(algorithm):
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
 def test_without_public_records_it_is_noisy_descent(algorithm):
-    private = Arrays(*binary(500, np.random.default_rng(0)))
+    private = InMemory(*binary(500, np.random.default_rng(0)))
     mechanism = algorithm.plan(logistic(), Budget(mu=1.0), steps=12).mechanism
     plain = practical_rule(logistic(), "replace", mechanism.noise_multiplier, max_passes=12)
-    empty = replace(private, public=Arrays(np.zeros((0, 3)), np.zeros(0)))
+    empty = replace(private, public=InMemory(np.zeros((0, 3)), np.zeros(0)))
     for data in (private, empty):
         assert np.array_equal(mechanism.run(data, Run(Source(1))), plain.run(private, Run(Source(1))))
 
@@ -229,11 +229,11 @@ def test_without_public_records_it_is_noisy_descent(algorithm):
 def test_too_few_public_records_are_not_looked_at(algorithm):
     """Four records for three parameters could be fitted by anything; five are used."""
     rng = np.random.default_rng(0)
-    private, public = Arrays(*binary(500, rng)), binary(5, rng)
+    private, public = InMemory(*binary(500, rng)), binary(5, rng)
     mechanism = algorithm.plan(logistic(), Budget(mu=1.0), steps=12).mechanism
     alone = mechanism.run(private, Run(Source(1)))
     few, enough = (
-        mechanism.run(replace(private, public=Arrays(public[0][:n], public[1][:n])), Run(Source(1))) for n in (4, 5)
+        mechanism.run(replace(private, public=InMemory(public[0][:n], public[1][:n])), Run(Source(1))) for n in (4, 5)
     )
     assert np.array_equal(few, alone)
     assert not np.array_equal(enough, alone)
@@ -252,10 +252,10 @@ def excess_risks(loss, d, records, draw):
             return rows, np.where(margins + rng.logistic(size=n) > 0, 1.0, -1.0)
         return rows, np.clip(margins + 0.3 * rng.standard_normal(n), -3.0, 3.0)
 
-    public, private, (fresh, answers) = Arrays(*drawn(records)), drawn(4000), drawn(20_000)
+    public, private, (fresh, answers) = InMemory(*drawn(records)), drawn(4000), drawn(20_000)
     bounds = Bounds(1.0) if loss.binary_labels else Bounds(1.0, -3.0, 3.0)
-    problem = Minimize(n=4000, loss=loss, bounds=bounds, features=d)
-    budget, data = Budget(epsilon=1.0, delta=1e-6), Arrays(*private, public=public)
+    problem = Minimize(n=4000, loss=loss, bounds=bounds, n_features=d)
+    budget, data = Budget(epsilon=1.0, delta=1e-6), InMemory(*private, public=public)
     plans = [algorithm.plan(problem, budget) for algorithm in ALGORITHMS]
     fits = [
         plans[0].run(replace(data, public=None), random_state=draw).value,
@@ -294,14 +294,14 @@ def test_hostile_records_are_harmless(mirror):
     labels[4:6] = [np.nan, np.inf]
     public_rows, public_labels = binary(40, rng)
     public_rows[0], public_labels[1] = np.nan, np.inf
-    data = Arrays(rows, labels, public=Arrays(public_rows, public_labels))
+    data = InMemory(rows, labels, public=InMemory(public_rows, public_labels))
     plan = pda_dpmd.plan(logistic(), Budget(mu=1.0), mirror=mirror, steps=5)
     assert np.isfinite(plan.run(data, random_state=1).value).all()
 
 
 def test_a_separable_public_set_gives_a_finite_start():
     rows = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]] * 10)
-    setting = pda_dpmd.plan(logistic(), Budget(mu=1.0)).mechanism.setting(Arrays(rows, rows[:, 0]))
+    setting = pda_dpmd.plan(logistic(), Budget(mu=1.0)).mechanism.setting(InMemory(rows, rows[:, 0]))
     assert np.isfinite(setting.start).all()
     assert setting.start[0] > 0
 
@@ -311,20 +311,20 @@ def test_public_records_without_curvature_are_harmless(algorithm):
     rng = np.random.default_rng(0)
     far = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]] * 10)
     for public, loss in (
-        (Arrays(np.zeros((5, 3)), np.ones(5)), Logistic()),
-        (Arrays(np.zeros((5, 3)), np.ones(5)), Squared()),
-        (Arrays(far, far[:, 0]), SmoothedHinge(0.1)),
-        (Arrays(far[:1], far[:1, 0]), Huber(0.1)),
+        (InMemory(np.zeros((5, 3)), np.ones(5)), Logistic()),
+        (InMemory(np.zeros((5, 3)), np.ones(5)), Squared()),
+        (InMemory(far, far[:, 0]), SmoothedHinge(0.1)),
+        (InMemory(far[:1], far[:1, 0]), Huber(0.1)),
     ):
         plan = algorithm.plan(replace(logistic(), loss=loss), Budget(mu=1.0), steps=4)
-        data = Arrays(*binary(500, rng), public=public)
+        data = InMemory(*binary(500, rng), public=public)
         assert np.isfinite(plan.run(data, random_state=1).value).all()
 
 
 def test_a_domain_is_kept():
     rng = np.random.default_rng(0)
     problem = squared(500, domain=L2Ball(3, 0.5))
-    data = Arrays(*regression(500, rng), public=Arrays(*regression(50, rng)))
+    data = InMemory(*regression(500, rng), public=InMemory(*regression(50, rng)))
     plan = warm_start_gd.plan(problem, Budget(mu=1.0), clip=1.0)
     assert np.linalg.norm(plan.run(data, random_state=1).value) <= 0.5 + 1e-12
     with pytest.raises(ValueError, match="warm_start_gd takes one"):
@@ -342,7 +342,7 @@ def test_what_cannot_be_planned_is_said(algorithm):
     for wrong in ({"steps": 0}, {"clip": -1.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             algorithm.plan(logistic(), budget, **wrong)
-    nothing = Arrays(np.full((2, 3), np.nan), np.zeros(2))
+    nothing = InMemory(np.full((2, 3), np.nan), np.zeros(2))
     with pytest.raises(ValueError, match="no public record"):
         algorithm.plan(logistic(), budget).mechanism.setting(nothing)
 
@@ -371,8 +371,8 @@ def test_mirror_descent_helps_where_features_are_unequal():
     excess = {"public": [], "warm": [], "mirror": []}
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        public = Arrays(*regression(120, rng, spread, theta))
-        data = Arrays(*regression(n, rng, spread, theta), public=public)
+        public = InMemory(*regression(120, rng, spread, theta))
+        data = InMemory(*regression(n, rng, spread, theta), public=public)
         warm, mirror = (algorithm.plan(problem, Budget(epsilon=1.0, delta=1e-5)) for algorithm in ALGORITHMS)
         outputs = {
             "public": warm.mechanism.setting(public).start,

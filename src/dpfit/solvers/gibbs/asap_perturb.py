@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpfit.core import Cost, Mechanism, Minimize, Risk, Run, Step, require_records
-from dpfit.data.records import Arrays
+from dpfit.core import Mechanism, Minimize, Risk, Run, Step, Work, require_records
+from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L2Ball
 from dpfit.losses import Bounds, LinearLoss
 from dpfit.losses.custom import vouched
@@ -147,7 +147,7 @@ class PerturbedSample(Mechanism):
         return 2 * _UP * (self.sampler.certificate.displacement + rounding)
 
     @property
-    def cost(self) -> Cost:
+    def work(self) -> Work:
         if isinstance(self.sampler, ProximalSampler):
             passes = _PASSES_PER_STEP * self.sampler.steps
         elif isinstance(self.sampler, PreconditionedSampler):
@@ -155,7 +155,7 @@ class PerturbedSample(Mechanism):
         else:
             trials = 1 / math.exp(max(log_acceptance(self.problem, self.inverse_temperature), -700.0))
             passes = _NEWTON_STEPS * (self.problem.dimension + 1.0) + trials
-        return Cost(gradients=passes * self.problem.n, passes=passes)
+        return Work(gradients=passes * self.problem.n, passes=passes)
 
     @property
     def risk(self) -> Risk:
@@ -304,7 +304,7 @@ class ApproximateSamplePerturbation:
 
         >>> from dpfit.losses import Logistic
         >>> ball = L2Ball(20, 1.0)
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20, domain=ball, ridge=0.01)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20, domain=ball, ridge=0.01)
         >>> plan = asap_perturb.plan(problem, Budget(mu=0.5), sampler="proximal")
         >>> round(plan.guarantee.mu, 9), plan.mechanism.sampler.steps < 200
         (0.5, True)
@@ -316,13 +316,15 @@ class ApproximateSamplePerturbation:
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Linear losses on a wide ball, where the sample is a normal law that one record shifts by all it may."""
-        problem = Minimize(n=6, loss=LinearLoss(), bounds=Bounds(1.0), features=2, domain=L2Ball(2, 30.0), ridge=1 / 6)
+        problem = Minimize(
+            n=6, loss=LinearLoss(), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 30.0), ridge=1 / 6
+        )
         rows = np.tile([1.0, 0.0], (6, 1))
         if relation == "add_remove":
-            return problem, Arrays(rows, np.zeros(6)), Arrays(rows[:-1], np.zeros(5))
+            return problem, InMemory(rows, np.zeros(6)), InMemory(rows[:-1], np.zeros(5))
         turned = rows.copy()
         turned[-1] = [-1.0, 0.0]
-        return problem, Arrays(rows, np.zeros(6)), Arrays(turned, np.zeros(6))
+        return problem, InMemory(rows, np.zeros(6)), InMemory(turned, np.zeros(6))
 
 
 def allowed(promise: str, budget: Budget, strong_convexity: float, change: Change) -> float:

@@ -19,13 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dpfit.core import Cost, Mechanism, Minimize, Risk, Run, Step, require_records
+from dpfit.core import Mechanism, Minimize, Risk, Run, Step, Work, require_records
 from dpfit.losses.custom import vouched
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.event import BoundedRange, Event, GaussianPrivate
-from dpfit.privacy.record import Record
+from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import Certificate, NotCertified, Uncertified, WithinGaussian
 from dpfit.samplers.potential import Floats, Potential, bounded_domain, gibbs
 from dpfit.samplers.proximal_sampler_winf import ProximalSampler
@@ -68,7 +68,7 @@ class CertifiedSample(Mechanism):
     problem: Minimize
     relation: str
     inverse_temperature: float
-    sampler: Record
+    sampler: Spec
     certificate: Certificate
     promise: str = "gdp"
     allow_uncertified: bool = False
@@ -98,10 +98,10 @@ class CertifiedSample(Mechanism):
         return implemented(self.certificate, self.ideal, self.allow_uncertified)
 
     @property
-    def cost(self) -> Cost:
+    def work(self) -> Work:
         steps = getattr(self.sampler, "steps", None)
         passes = math.inf if steps is None else _PASSES_PER_STEP * steps
-        return Cost(passes=passes)
+        return Work(passes=passes)
 
     @property
     def risk(self) -> Risk:
@@ -166,7 +166,7 @@ class SampleFromCloseness:
         >>> from dpfit.geometry import L2Ball
         >>> from dpfit.losses import Bounds, Logistic
         >>> ball = L2Ball(20, 1.0)
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20, domain=ball, ridge=0.01)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20, domain=ball, ridge=0.01)
         >>> plan = dp_from_sampler_closeness.plan(problem, Budget(mu=0.5))
         >>> round(plan.guarantee.mu, 6), round(plan.mechanism.ideal.mu, 6)
         (0.5, 0.4995)

@@ -91,7 +91,7 @@ class GibbsPosteriorSampler:
         of less curvature by less.
 
         >>> from dpfit.losses import Bounds, Logistic
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=20, ridge=0.01)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=20, ridge=0.01)
         >>> plan = gibbs_posterior_sampler.plan(problem, Budget(epsilon=1, delta=1e-6))
         >>> plan.mechanism.steps, round(plan.mechanism.inverse_temperature, 2)
         (356, 1.42)

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import stats
 
 from dpfit.core import Chain, Minimize
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, LinearLoss
 from dpfit.privacy import Budget, NotReachable
 from dpfit.privacy.check import count, positive
@@ -106,7 +106,7 @@ class IteratedExponentialMechanism:
         probability that some ball does not hold the minimizer.
 
         >>> from dpfit.losses import Logistic
-        >>> problem = Minimize(n=1_000_000, loss=Logistic(), bounds=Bounds(1.0), features=5, ridge=0.1)
+        >>> problem = Minimize(n=1_000_000, loss=Logistic(), bounds=Bounds(1.0), n_features=5, ridge=0.1)
         >>> plan = iterated_exponential_mechanism.plan(problem, Budget(epsilon=1.0))
         >>> len(plan.stages), round(plan.guarantee.pure, 2)
         (6, 1.0)
@@ -127,10 +127,10 @@ class IteratedExponentialMechanism:
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Linear losses, of which one turns around or leaves; so few that one stage is best."""
         n = 200
-        problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), features=1, ridge=1.0)
+        problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, ridge=1.0)
         rows = np.repeat([[1.0], [-1.0]], n // 2, axis=0)
         other = rows[:-1] if relation == "add_remove" else np.vstack([rows[:-1], [[1.0]]])
-        return problem, Arrays(rows, np.zeros(n)), Arrays(other, np.zeros(len(other)))
+        return problem, InMemory(rows, np.zeros(n)), InMemory(other, np.zeros(len(other)))
 
 
 def public_numbers(

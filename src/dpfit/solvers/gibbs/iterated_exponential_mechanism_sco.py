@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from dpfit.core import Chain, Cost, Mechanism, Minimize, Risk, Run, Step
+from dpfit.core import Chain, Mechanism, Minimize, Risk, Run, Step, Work
 from dpfit.privacy import Budget
 from dpfit.privacy.check import count, one_of
 from dpfit.privacy.event import Event, Parallel
@@ -61,8 +61,8 @@ class SplitStages(Mechanism):
         return Parallel((self.balls.event, self.last.event), "index")
 
     @property
-    def cost(self) -> Cost:
-        return (self.balls.cost + self.last.cost) * 0.5
+    def work(self) -> Work:
+        return (self.balls.work + self.last.work) * 0.5
 
     @property
     def risk(self) -> Risk:
@@ -128,7 +128,7 @@ class IteratedExponentialMechanismForThePopulation:
 
         >>> from dpfit.losses import Bounds, Logistic
         >>> problem = Minimize(
-        ...     n=1_000_000, loss=Logistic(), bounds=Bounds(1.0), features=5, ridge=0.1, objective="population"
+        ...     n=1_000_000, loss=Logistic(), bounds=Bounds(1.0), n_features=5, ridge=0.1, objective="population"
         ... )
         >>> plan = iterated_exponential_mechanism_sco.plan(problem, Budget(epsilon=1.0))
         >>> len(plan.mechanism.balls.stages), round(plan.guarantee.pure, 2)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from dpfit.core import Chain, Cost, Mechanism, Minimize, Risk, Run, Step, require_records
+from dpfit.core import Chain, Mechanism, Minimize, Risk, Run, Step, Work, require_records
 from dpfit.geometry import L2Ball
 from dpfit.privacy import Budget
 from dpfit.privacy.check import positive
@@ -94,8 +94,8 @@ class LocalizedSample(Mechanism):
         return self.stages.event
 
     @property
-    def cost(self) -> Cost:
-        return self.stages.cost
+    def work(self) -> Work:
+        return self.stages.work
 
     @property
     def risk(self) -> Risk | None:
@@ -149,7 +149,7 @@ class LocalizedSamplePerturbation:
         ``miss`` is the probability that the ball does not hold the minimizer.
 
         >>> from dpfit.losses import Bounds, Logistic
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=5, ridge=0.001)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=5, ridge=0.001)
         >>> plan = localized_asap.plan(problem, Budget(epsilon=1.0))
         >>> round(plan.guarantee.pure, 2), round(plan.stages[1].mechanism.problem.domain.norm_bound, 2)
         (1.0, 4.64)

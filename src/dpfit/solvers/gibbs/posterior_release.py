@@ -35,7 +35,7 @@ class PosteriorRelease:
         >>> from dpfit.geometry import L2Ball
         >>> from dpfit.losses import Bounds, Logistic
         >>> ball = L2Ball(20, 1.0)
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20, domain=ball)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20, domain=ball)
         >>> plan = posterior_release.plan(problem, Budget(epsilon=1, delta=1e-6))
         >>> round(plan.risk.expected, 4)
         0.0029

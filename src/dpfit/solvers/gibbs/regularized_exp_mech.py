@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpfit.core import Minimize, Risk, Step, require_records
-from dpfit.data.records import Arrays
+from dpfit.data.dataset import InMemory
 from dpfit.privacy import Budget
 from dpfit.samplers.potential import bounded_domain
 from dpfit.solvers.gibbs.asap_perturb import PerturbedSample, allowed, asap_perturb, planned_sample, promises
@@ -76,7 +76,7 @@ class RegularizedExponentialMechanism:
         >>> from dpfit.geometry import L2Ball
         >>> from dpfit.losses import Bounds, Hinge
         >>> ball = L2Ball(20, 1.0)
-        >>> problem = Minimize(n=10_000, loss=Hinge(), bounds=Bounds(1.0), features=20, domain=ball)
+        >>> problem = Minimize(n=10_000, loss=Hinge(), bounds=Bounds(1.0), n_features=20, domain=ball)
         >>> budget = Budget(epsilon=1, delta=1e-6)
         >>> round(regularized_exp_mech.plan(problem, budget).risk.expected, 4)
         0.0054
@@ -95,7 +95,7 @@ class RegularizedExponentialMechanism:
         problem, _, _ = asap_perturb.example(relation)
         rows = np.repeat([[1.0, 0.0], [-1.0, 0.0]], 3, axis=0)
         other = rows[:-1] if relation == "add_remove" else np.vstack([rows[:-1], [[1.0, 0.0]]])
-        return replace(problem, ridge=0.0), Arrays(rows, np.zeros(6)), Arrays(other, np.zeros(len(other)))
+        return replace(problem, ridge=0.0), InMemory(rows, np.zeros(6)), InMemory(other, np.zeros(len(other)))
 
 
 class Ridged(NamedTuple):

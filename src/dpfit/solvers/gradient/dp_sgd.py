@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Cost, Iterative, Minimize, Plan, Risk, Run, Step
-from dpfit.data.records import Arrays, Data
+from dpfit.core import Iterative, Minimize, Plan, Risk, Run, Step, Work
+from dpfit.data.dataset import Dataset, InMemory
 from dpfit.kernels.epoch import BatchSum, Epoch, Pace, in_place
 from dpfit.losses.base import Bounds, Loss
 from dpfit.losses.custom import vouched
@@ -140,9 +140,9 @@ class NoisySGD(Iterative):
         return event.Repeated(sampled, self.steps)
 
     @property
-    def cost(self) -> Cost:
+    def work(self) -> Work:
         gradients = self.steps * self.batch
-        return Cost(gradients=gradients, passes=gradients / self.problem.n)
+        return Work(gradients=gradients, passes=gradients / self.problem.n)
 
     @property
     def risk(self) -> Risk:
@@ -184,7 +184,7 @@ class NoisySGD(Iterative):
         return -(-self.steps // self._drawn_at_once)
 
     def init(self, data: Any, run: Run) -> Walk:
-        records = _records(data, self.problem.features)
+        records = _records(data, self.problem.n_features)
         if self.relation == "replace" and records.n != self.problem.n:
             raise ValueError(f"the plan is for n = {self.problem.n} records, the data have {records.n}")
         start = np.zeros(self.problem.dimension)
@@ -235,7 +235,7 @@ class NoisySGD(Iterative):
         start = self.init(data, run)
         if start.records > _FEW:
             return [self.run(data, run) for _ in range(count)]
-        records, guards = _records(data, self.problem.features), self.problem.guards | {"clip": self.clip}
+        records, guards = _records(data, self.problem.n_features), self.problem.guards | {"clip": self.clip}
         theta, velocity, mean = (np.tile(part, (count, 1)) for part in start[:3])
         for step in range(self.steps):
             taken = np.zeros((count, start.records), dtype=np.bool_)
@@ -246,15 +246,15 @@ class NoisySGD(Iterative):
             run.progress((step + 1) / self.steps)
         return list(mean)
 
-    def _epoch(self, records: Data) -> Epoch | None:
+    def _epoch(self, records: Dataset) -> Epoch | None:
         """The records prepared for many batches, where that takes no copy of them."""
         loss = self.problem.loss
-        if not (isinstance(records, Arrays) and isinstance(loss, GLM) and in_place(records.matrix)):
+        if not (isinstance(records, InMemory) and isinstance(loss, GLM) and in_place(records.matrix)):
             return None
         guards = self.problem.guards | {"clip": self.clip}
         return Epoch(records.matrix, records.labels, loss, grid=self.grid, **guards)
 
-    def _pass_over(self, records: Data) -> BatchSum:
+    def _pass_over(self, records: Dataset) -> BatchSum:
         """Sums of batches by a pass over the data each."""
         loss, grid, guards = self.problem.loss, self.grid, self.problem.guards | {"clip": self.clip}
         return lambda theta, index: records.clipped_sum(loss, theta, grid=grid, index=index, **guards)
@@ -267,18 +267,18 @@ def _batches(chosen: Steps, records: int, number: int) -> list[Steps]:
     return [chosen[ends[k] : ends[k + 1]] - starts[k] for k in range(number)]
 
 
-def _records(data: Any, features: int) -> Data:
+def _records(data: Any, n_features: int) -> Dataset:
     """The data as records; an array holds one in each row, its label last."""
-    if not isinstance(data, Data):
+    if not isinstance(data, Dataset):
         try:
             table = np.asarray(data, dtype=np.float64)
         except (TypeError, ValueError):
-            raise ValueError("the data must be records (dpfit.data.records) or an array of numbers") from None
+            raise ValueError("the data must be records (dpfit.data.dataset) or an array of numbers") from None
         if table.ndim != 2 or table.shape[1] == 0:
             raise ValueError(f"the data must have rows with a label last, got shape {table.shape}")
-        return _records(Arrays(np.ascontiguousarray(table[:, :-1]), table[:, -1]), features)
-    if data.width != features:
-        raise ValueError(f"the plan is for rows of {features} numbers, the data have {data.width}")
+        return _records(InMemory(np.ascontiguousarray(table[:, :-1]), table[:, -1]), n_features)
+    if data.width != n_features:
+        raise ValueError(f"the plan is for rows of {n_features} numbers, the data have {data.width}")
     return data
 
 
@@ -303,7 +303,7 @@ class DPSGDAlgorithm:
         """Descent within the budget; what is not given follows from public facts by `descent`.
 
         >>> from dpfit.losses import Bounds, Logistic
-        >>> problem = Minimize(n=100_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=50)
+        >>> problem = Minimize(n=100_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=50)
         >>> plan = dp_sgd.plan(problem, Budget(epsilon=1, delta=1e-6))
         >>> round(plan.guarantee.epsilon(1e-6), 3), plan.mechanism.batch < problem.n
         (1.0, True)
@@ -332,7 +332,7 @@ class DPSGDAlgorithm:
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Records that pull one way, the last of which pulls the other way or leaves."""
-        problem = Minimize(n=20, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=2)
+        problem = Minimize(n=20, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=2)
         records = np.tile([0.6, 0.8, 1.0], (20, 1))
         if relation == "add_remove":
             return problem, records, records[:-1]
@@ -374,7 +374,7 @@ def descent(
         learning_rate = min(time * (1 - momentum) / steps, rough if curvature is None else 1 / curvature)
         learning_rate = min(learning_rate, 1 / problem.ridge) if problem.ridge else learning_rate
     if batch is None:
-        passes = max(_ENTRIES / (problem.n * problem.features), _PASSES)
+        passes = max(_ENTRIES / (problem.n * problem.n_features), _PASSES)
         batch = problem.n * min(1.0, max(passes / steps, strength / math.sqrt(steps)))
     return NoisySGD(problem, relation, 1.0, int(steps), float(batch), limit, learning_rate, momentum, averaged)
 

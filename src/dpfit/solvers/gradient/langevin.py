@@ -73,7 +73,7 @@ class LangevinAlgorithm:
 
         >>> from dpfit.losses import Bounds, Logistic
         >>> ball = L2Ball(20, 1.0)
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=20, domain=ball)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=20, domain=ball)
         >>> plan = langevin.plan(problem, Budget(epsilon=1, delta=1e-6))
         >>> 2.1e-3 < plan.risk.expected < 2.3e-3
         True

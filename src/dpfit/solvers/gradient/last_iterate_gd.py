@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Cost, Minimize, Plan, Risk, Run, Step
+from dpfit.core import Minimize, Plan, Risk, Run, Step, Work
 from dpfit.losses.custom import vouched
 from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget
@@ -71,8 +71,8 @@ class LastIterateGD(SideBySide):
         )
 
     @property
-    def cost(self) -> Cost:
-        return Cost(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
+    def work(self) -> Work:
+        return Work(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
 
     @property
     def risk(self) -> Risk:
@@ -80,7 +80,7 @@ class LastIterateGD(SideBySide):
         problem = self.problem
         variance = self.noise**2 / (self.step_size * problem.ridge * (2 - self.step_size * problem.ridge))
         return Risk(
-            0.5 * problem.dimension * variance * (smoothness(problem) / problem.features + problem.ridge),
+            0.5 * problem.dimension * variance * (smoothness(problem) / problem.n_features + problem.ridge),
             "excess empirical risk from the noise",
         )
 
@@ -162,7 +162,7 @@ class LastIterateGDAlgorithm:
         """Steps of 1 / (smoothness + ridge), and the least noise that meets the budget for that many.
 
         >>> from dpfit.losses import Bounds, Logistic
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=20, ridge=0.01)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=20, ridge=0.01)
         >>> plan = last_iterate_gd.plan(problem, Budget(mu=0.5))
         >>> round(plan.guarantee.mu, 4)
         0.5

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Cost, Minimize, Plan, Risk, Run, Step, require_records
+from dpfit.core import Minimize, Plan, Risk, Run, Step, Work, require_records
 from dpfit.losses.base import Loss
 from dpfit.losses.custom import vouched
 from dpfit.losses.glm import Pinball, QuantileHuber
@@ -120,8 +120,8 @@ class NoisyGD(SideBySide):
         return Gaussian(self.noise_multiplier)
 
     @property
-    def cost(self) -> Cost:
-        return Cost(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
+    def work(self) -> Work:
+        return Work(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
 
     @property
     def risk(self) -> Risk | None:
@@ -378,7 +378,7 @@ class NoisyGDAlgorithm:
         """Full-batch descent within the budget; nothing to tune.
 
         >>> from dpfit.losses import Bounds, Logistic
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=20)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=20)
         >>> plan = noisy_gd.plan(problem, Budget(epsilon=1, delta=1e-6))
         >>> round(plan.guarantee.epsilon(1e-6), 3), plan.mechanism.steps
         (1.0, 300)
@@ -427,15 +427,15 @@ def trajectory_basis(loss: Loss, budget: Budget) -> Basis:
 
 def opposite_records(relation: str) -> tuple[Minimize, Any, Any]:
     """A small problem with neighbours whose gradients are as far apart as they can be."""
-    from dpfit.data.records import Arrays
+    from dpfit.data.dataset import InMemory
     from dpfit.losses import Bounds, Logistic
 
-    problem = Minimize(n=20, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=2)
+    problem = Minimize(n=20, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=2)
     rows, labels = np.tile([[1.0, 0.0], [0.0, 1.0]], (10, 1)), np.tile([1.0, 1.0, -1.0, -1.0], 5)
     if relation == "add_remove":
-        return problem, Arrays(rows, labels), Arrays(rows[:-1], labels[:-1])
+        return problem, InMemory(rows, labels), InMemory(rows[:-1], labels[:-1])
     other = np.append(labels[:-1], 1.0)
-    return problem, Arrays(rows, labels), Arrays(rows, other)
+    return problem, InMemory(rows, labels), InMemory(rows, other)
 
 
 noisy_gd = NoisyGDAlgorithm()

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dpfit.core import Chain, Cost, Mechanism, Minimize, Plan, Risk, Run, Step
-from dpfit.data.records import Arrays, Blocks, Data
+from dpfit.core import Chain, Mechanism, Minimize, Plan, Risk, Run, Step, Work
+from dpfit.data.dataset import Blocks, Dataset, InMemory
 from dpfit.kernels.linear_map import mapped
 from dpfit.kernels.rounding import sum_error
 from dpfit.losses.base import Bounds
@@ -71,7 +71,7 @@ class SecondMoments(NoisyStatistics):
 
     @property
     def released(self) -> int:
-        return self.problem.features * (self.problem.features + 1) // 2
+        return self.problem.n_features * (self.problem.n_features + 1) // 2
 
     @property
     def sensitivity(self) -> float:
@@ -82,15 +82,15 @@ class SecondMoments(NoisyStatistics):
     @property
     def swing(self) -> float:
         """About the largest eigenvalue of the noise on the mean."""
-        return self.deviation * math.sqrt(2 * self.problem.features) / self.problem.n
+        return self.deviation * math.sqrt(2 * self.problem.n_features) / self.problem.n
 
     @property
-    def cost(self) -> Cost:
-        return Cost(passes=1.0)
+    def work(self) -> Work:
+        return Work(passes=1.0)
 
     def run(self, data: Any, run: Run) -> Floats:
         noisy = self.with_noise(packed(self.gram(require_data(data, self.problem, self.relation))), run)
-        return unpacked(noisy, self.problem.features) / self.problem.n
+        return unpacked(noisy, self.problem.n_features) / self.problem.n
 
 
 class Geometry(NamedTuple):
@@ -129,7 +129,7 @@ class MappedGD(NoisyGD):
 
     @cached_property
     def through(self) -> Floats:
-        return unpacked(np.asarray(self.matrix), self.problem.features)
+        return unpacked(np.asarray(self.matrix), self.problem.n_features)
 
     def run(self, data: Any, run: Run) -> Any:
         return super().run(self.seen(data), run)
@@ -137,15 +137,15 @@ class MappedGD(NoisyGD):
     def run_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
         return super().run_many(self.seen(data), run, count)
 
-    def seen(self, data: Any) -> Data:
+    def seen(self, data: Any) -> Dataset:
         """The records behind the map."""
         records = require_data(data, self.problem, self.relation)
         guards = self.problem.guards
-        if isinstance(records, Arrays):
-            return Arrays(*mapped(records.matrix, records.labels, self.through, **guards))
+        if isinstance(records, InMemory):
+            return InMemory(*mapped(records.matrix, records.labels, self.through, **guards))
 
         def read() -> Any:
-            return (mapped(piece.rows, piece.labels, self.through, **guards) for piece in records.pieces())
+            return (mapped(chunk.rows, chunk.labels, self.through, **guards) for chunk in records.chunks())
 
         return Blocks(records.n, records.width, read)
 
@@ -186,8 +186,8 @@ class PreconditionedGD(Mechanism):
         return Gaussian(self.noise_multiplier)
 
     @property
-    def cost(self) -> Cost:
-        return Cost(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
+    def work(self) -> Work:
+        return Work(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
 
     @property
     def risk(self) -> Risk:
@@ -217,7 +217,7 @@ class PreconditionedGD(Mechanism):
         """The descent in the geometry of the moments, by the same rule as `noisy_gd`."""
         if self.moments is None:
             raise ValueError("the geometry is not bound yet: it is what the first stage releases")
-        values, vectors = np.linalg.eigh(unpacked(np.asarray(self.moments), self.problem.features))
+        values, vectors = np.linalg.eigh(unpacked(np.asarray(self.moments), self.problem.n_features))
         geometry = self.rounded(values)
         matrix = (vectors * np.sqrt(geometry.squares)) @ vectors.T
         rule = replace(self.rule(geometry), problem=self.problem)
@@ -263,7 +263,7 @@ class PreconditionedGDAlgorithm:
         value of the release is matrix and parameter, or the parameter alone.
 
         >>> from dpfit.losses import Logistic
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), features=3)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=3)
         >>> round(preconditioned_gd.plan(problem, Budget(mu=0.5)).guarantee.mu, 6)
         0.5
         """
@@ -275,7 +275,7 @@ class PreconditionedGDAlgorithm:
         if not math.isfinite(unclipped(problem)):
             raise ValueError(f"{self.name} needs gradients with a bound: bound labels or slopes")
         if second_moments is not None:
-            public = _checked(second_moments, problem.features)
+            public = _checked(second_moments, problem.n_features)
             multiplier = gaussian_multiplier(self.name, budget)
             descent = PreconditionedGD(problem, budget.relation, multiplier, max_passes, 1e-300, public)
             why = trajectory_basis(problem.loss, budget)
@@ -309,10 +309,14 @@ def _spread(number: int) -> Floats:
     return np.asarray(even[np.argsort(np.arange(number) * (math.sqrt(5) - 1) / 2 % 1)])
 
 
-def _checked(second_moments: npt.ArrayLike, features: int) -> tuple[float, ...]:
+def _checked(second_moments: npt.ArrayLike, n_features: int) -> tuple[float, ...]:
     matrix = np.asarray(second_moments, dtype=np.float64)
-    if matrix.shape != (features, features) or not np.isfinite(matrix).all() or not np.array_equal(matrix, matrix.T):
-        raise ValueError(f"second_moments must be a finite symmetric matrix of {features} rows and columns")
+    if (
+        matrix.shape != (n_features, n_features)
+        or not np.isfinite(matrix).all()
+        or not np.array_equal(matrix, matrix.T)
+    ):
+        raise ValueError(f"second_moments must be a finite symmetric matrix of {n_features} rows and columns")
     if not np.linalg.eigvalsh(matrix)[-1] > 0:
         raise ValueError("second_moments must have a positive eigenvalue")
     return tuple(packed(matrix).tolist())

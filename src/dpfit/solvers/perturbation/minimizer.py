@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dpfit.core import Minimize
-from dpfit.data.records import Data
+from dpfit.data.dataset import Dataset
 from dpfit.kernels.rounding import gamma
 from dpfit.losses.custom import DeclaredLoss
 from dpfit.losses.glm import GLM
@@ -98,7 +98,7 @@ def accuracy(problem: Minimize, strength: float, relation: str, *, linear: float
     ``linear`` bounds the norm of the linear term.
 
     >>> from dpfit.losses import Bounds, Logistic
-    >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20)
+    >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20)
     >>> accuracy(problem, 100.0, "replace").distance < 1e-9
     True
     """
@@ -160,7 +160,7 @@ class Objective:
     """The objective on some data."""
 
     problem: Minimize
-    data: Data
+    data: Dataset
     strength: float
     linear: Floats
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Cost, Mechanism, Minimize, Plan, Risk, Run, Step
+from dpfit.core import Mechanism, Minimize, Plan, Risk, Run, Step, Work
 from dpfit.losses import GLM, Bounds, Logistic, SmoothedHinge, Softmax
 from dpfit.noise import Gaussian as Normal
 from dpfit.noise import Grid, add_gaussian, add_l2_laplace, rounded, rounded_l2_laplace
@@ -110,7 +110,7 @@ class PerturbedMinimizer(Mechanism):
         return (self.accuracy.distance + rounding / self.strength) * (1 + 1e-12)
 
     @property
-    def cost(self) -> Cost:
+    def work(self) -> Work:
         return newton_cost(self.problem)
 
     @property
@@ -186,7 +186,7 @@ class ObjectivePerturbationAlgorithm:
         ``ridge`` is the whole ridge in the mean objective; by default it is at least that of the problem and chosen for
         the smallest predicted risk. A weak one makes noise dear: the log-determinant of one record is paid in epsilon.
 
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20)
         >>> plan = objective_perturbation.plan(problem, Budget(epsilon=1, delta=1e-6))
         >>> round(plan.guarantee.epsilon(1e-6), 3)
         1.0
@@ -225,7 +225,7 @@ class ObjectivePerturbationAlgorithm:
 
         The ridge keeps all margins small, so slopes are at their bound.
         """
-        problem = Minimize(n=6, loss=SmoothedHinge(0.5), bounds=Bounds(1.0), features=2, ridge=20.0)
+        problem = Minimize(n=6, loss=SmoothedHinge(0.5), bounds=Bounds(1.0), n_features=2, ridge=20.0)
         return problem, *agreeing_records(relation, label=1.0)
 
 

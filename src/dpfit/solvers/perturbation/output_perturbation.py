@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Cost, Mechanism, Minimize, Plan, Risk, Run, Step, require_records
-from dpfit.data.records import Arrays, Data
+from dpfit.core import Mechanism, Minimize, Plan, Risk, Run, Step, Work, require_records
+from dpfit.data.dataset import Dataset, InMemory
 from dpfit.losses import Bounds, Huber
 from dpfit.losses.custom import vouched
 from dpfit.noise import add_gaussian, add_l2_laplace
@@ -81,7 +81,7 @@ class NoisyMinimizer(Mechanism):
         return (exact + 2 * self.accuracy.distance) * (1 + 1e-12)
 
     @property
-    def cost(self) -> Cost:
+    def work(self) -> Work:
         return newton_cost(self.problem)
 
     @property
@@ -119,20 +119,20 @@ def gradient_change(problem: Minimize, relation: str) -> float:
     return constant(problem.bounds, None).value
 
 
-def require_data(data: Any, problem: Minimize, relation: str) -> Data:
+def require_data(data: Any, problem: Minimize, relation: str) -> Dataset:
     """The records; only their number (where it is public) and width can be wrong."""
-    if not isinstance(data, Data):
-        raise ValueError("the data must be records: dpfit.data.records.Arrays(rows, labels), for example")
-    if data.width != problem.features:
-        raise ValueError(f"the plan is for rows of {problem.features} numbers, the data have {data.width}")
+    if not isinstance(data, Dataset):
+        raise ValueError("the data must be records: dpfit.data.dataset.InMemory(rows, labels), for example")
+    if data.width != problem.n_features:
+        raise ValueError(f"the plan is for rows of {problem.n_features} numbers, the data have {data.width}")
     if relation == "replace" and data.n != problem.n:
         raise ValueError(f"the plan is for n = {problem.n} records, the data have {data.n}")
     return data
 
 
-def newton_cost(problem: Minimize) -> Cost:
+def newton_cost(problem: Minimize) -> Work:
     """A Newton minimization takes about ten gradients and ten Hessians."""
-    return Cost(gradients=10.0 * problem.n, passes=20.0)
+    return Work(gradients=10.0 * problem.n, passes=20.0)
 
 
 def excess(problem: Minimize, ridge: float, noise: str, scale: float) -> float:
@@ -159,7 +159,7 @@ class OutputPerturbation:
         the smallest predicted risk.
 
         >>> from dpfit.losses import Logistic
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), features=20, ridge=0.01)
+        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20, ridge=0.01)
         >>> plan = output_perturbation.plan(problem, Budget(epsilon=1.0), ridge=0.01)
         >>> plan.guarantee.pure, round(plan.mechanism.sensitivity, 6)
         (1.0, 0.02)
@@ -180,16 +180,16 @@ class OutputPerturbation:
 
         Their gradients are at the bound and opposite, so the minimizer moves by all of its sensitivity.
         """
-        problem = Minimize(n=6, loss=Huber(1.0), bounds=Bounds(1.0, -5.0, 5.0), features=2, ridge=0.5)
+        problem = Minimize(n=6, loss=Huber(1.0), bounds=Bounds(1.0, -5.0, 5.0), n_features=2, ridge=0.5)
         return problem, *agreeing_records(relation, label=5.0)
 
 
-def agreeing_records(relation: str, label: float) -> tuple[Arrays, Arrays]:
+def agreeing_records(relation: str, label: float) -> tuple[InMemory, InMemory]:
     """Six equal records, one of which gets the opposite label or leaves."""
     rows, labels = np.tile([1.0, 0.0], (6, 1)), np.full(6, label)
     if relation == "add_remove":
-        return Arrays(rows, labels), Arrays(rows[:-1], labels[:-1])
-    return Arrays(rows, labels), Arrays(rows, np.append(labels[:-1], -label))
+        return InMemory(rows, labels), InMemory(rows[:-1], labels[:-1])
+    return InMemory(rows, labels), InMemory(rows, np.append(labels[:-1], -label))
 
 
 def require_smooth(name: str, problem: Any, budget: Budget) -> None:

@@ -29,7 +29,7 @@ def parameter_size(problem: Minimize) -> float:
     that is a little too strong costs less than one that is too weak (docs/explanation/choosing-evidence.md).
     """
     unit = min(1.0, steepest(problem) * problem.bounds.row_norm / _curved(problem))
-    size = _MARGIN * unit * math.sqrt(problem.features) / problem.bounds.row_norm
+    size = _MARGIN * unit * math.sqrt(problem.n_features) / problem.bounds.row_norm
     return size if problem.radius is None else min(size, problem.radius)
 
 

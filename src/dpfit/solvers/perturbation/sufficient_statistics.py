@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Chain, Cost, Mechanism, Minimize, Risk, Run, Step, require_records
-from dpfit.data.records import Data
+from dpfit.core import Chain, Mechanism, Minimize, Risk, Run, Step, Work, require_records
+from dpfit.data.dataset import Dataset
 from dpfit.kernels.rounding import sum_error
 from dpfit.losses import Bounds, Squared
 from dpfit.noise import add_gaussian, add_l2_laplace
@@ -76,8 +76,8 @@ class NoisyStatistics(Mechanism):
         add = add_gaussian if self.noise == "gaussian" else add_l2_laplace
         return add(values, l2_sensitivity=self.sensitivity, noise_multiplier=self.noise_multiplier, source=run.noise)
 
-    def gram(self, records: Data) -> Floats:
-        zero = np.zeros(self.problem.features)
+    def gram(self, records: Dataset) -> Floats:
+        zero = np.zeros(self.problem.n_features)
         return np.asarray(records.hessian(Squared(), zero, **self.problem.guards))
 
 
@@ -122,7 +122,7 @@ class SmallestEigenvalue(NoisyStatistics):
         square, records = self.problem.bounds.row_norm**2, largest_count(self.problem, self.relation)
         summed = sum_error(records, square, factors=ROUNDINGS)
         # Eigenvalues of a symmetric matrix are computed to a few units of its norm times its dimension.
-        solved = 2.0**-48 * self.problem.features * records * square
+        solved = 2.0**-48 * self.problem.n_features * records * square
         return (square + 2 * (summed + solved)) * (1 + 1e-12)
 
     def run(self, data: Any, run: Run) -> float:
@@ -145,7 +145,7 @@ class NoisyLeastSquares(NoisyStatistics):
 
     @property
     def released(self) -> int:
-        d = self.problem.features
+        d = self.problem.n_features
         return d * (d + 1) // 2 + d
 
     @property
@@ -166,19 +166,19 @@ class NoisyLeastSquares(NoisyStatistics):
     @property
     def swing(self) -> float:
         """About the largest eigenvalue of the noise on the Gram matrix, off-diagonal noise is divided by sqrt(2)."""
-        return self.deviation * math.sqrt(2 * self.problem.features)
+        return self.deviation * math.sqrt(2 * self.problem.n_features)
 
     def bind(self, released: tuple[Any, ...]) -> NoisyLeastSquares:
         return replace(self, damping=max(0.0, self.swing - max(float(released[-1]), 0.0)))
 
     @property
-    def cost(self) -> Cost:
-        return Cost(passes=2.0)
+    def work(self) -> Work:
+        return Work(passes=2.0)
 
     @property
     def risk(self) -> Risk:
         """For isotropic rows of full length and a parameter that explains labels: noise, and bias by damping."""
-        problem, d = self.problem, self.problem.features
+        problem, d = self.problem, self.problem.n_features
         curvature = problem.bounds.row_norm**2 / d
         square = (problem.bounds.label_size / problem.bounds.row_norm) ** 2 * d
         flatness = problem.n * (curvature + problem.ridge)
@@ -189,7 +189,7 @@ class NoisyLeastSquares(NoisyStatistics):
 
     def run(self, data: Any, run: Run) -> Floats:
         records = require_data(data, self.problem, self.relation)
-        d = self.problem.features
+        d = self.problem.n_features
         zero = np.zeros(d)
         moments = -records.gradient(Squared(), zero, **self.problem.guards)[1]
         noisy = self.with_noise(np.concatenate([packed(self.gram(records)), self.weight * moments]), run)
@@ -227,7 +227,7 @@ class SufficientStatistics:
 
         The value of the release is the eigenvalue and the parameter.
 
-        >>> problem = Minimize(n=10_000, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=5)
+        >>> problem = Minimize(n=10_000, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=5)
         >>> plan = sufficient_statistics.plan(problem, Budget(mu=0.5))
         >>> round(plan.guarantee.mu, 6)
         0.5
@@ -247,7 +247,7 @@ class SufficientStatistics:
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Equal records, one of which gets the opposite label or leaves."""
-        problem = Minimize(n=6, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), features=2, ridge=0.5)
+        problem = Minimize(n=6, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=2, ridge=0.5)
         return problem, *agreeing_records(relation, label=1.0)
 
 

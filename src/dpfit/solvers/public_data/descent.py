@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Cost, Minimize, Run
-from dpfit.data.records import Arrays, Data
+from dpfit.core import Minimize, Run, Work
+from dpfit.data.dataset import Dataset, InMemory
 from dpfit.losses.base import Loss
 from dpfit.losses.glm import GLM
 from dpfit.privacy import Assumption, Basis, Budget
@@ -107,8 +107,8 @@ class PublicDescent(SideBySide):
         return Gaussian(self.noise_multiplier)
 
     @property
-    def cost(self) -> Cost:
-        return Cost(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
+    def work(self) -> Work:
+        return Work(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
 
     @property
     def iterations(self) -> int:
@@ -118,7 +118,7 @@ class PublicDescent(SideBySide):
     def geometries(self, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
         """The ways to move that are worth a prediction, given the curvatures of the clipped private objective."""
 
-    def setting(self, public: Data) -> Setting:
+    def setting(self, public: Dataset) -> Setting:
         """The clip, geometry and step size of the smallest predicted risk, from public records only."""
         found = survey(self.problem, public)
         best: tuple[float, NoisyGD, Geometry, float] | None = None
@@ -243,5 +243,5 @@ def opposite_records_with_public(relation: str) -> tuple[Minimize, Any, Any]:
     """A small problem with neighbours whose gradients are as far apart as they can be, and one public data set."""
     problem, data, neighbour = opposite_records(relation)
     rows = np.tile([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]], (8, 1))
-    public = Arrays(rows, np.where(np.arange(24) % 5 < 3, 1.0, -1.0))
+    public = InMemory(rows, np.where(np.arange(24) % 5 < 3, 1.0, -1.0))
     return problem, replace(data, public=public), replace(neighbour, public=public)

@@ -136,17 +136,17 @@ class MirrorDescentAlgorithm:
     ) -> Plan:
         """Mirror descent within the budget; the public records come with the data.
 
-        >>> from dpfit.data.records import Arrays
+        >>> from dpfit.data.dataset import InMemory
         >>> from dpfit.losses import Bounds, Huber
-        >>> problem = Minimize(n=400, loss=Huber(1.0), bounds=Bounds(1.0), features=2)
+        >>> problem = Minimize(n=400, loss=Huber(1.0), bounds=Bounds(1.0), n_features=2)
         >>> plan = pda_dpmd.plan(problem, Budget(mu=1.0))
         >>> rows = np.tile([[1.0, 0.0], [0.0, 0.1]], (200, 1))
         >>> labels = rows @ [0.3, 0.6] + np.tile([0.05, 0.05, -0.05, -0.05], 100)
-        >>> public = Arrays(rows[:40], labels[:40] + 0.02)
+        >>> public = InMemory(rows[:40], labels[:40] + 0.02)
         >>> setting = plan.mechanism.setting(public)
         >>> setting.start.round(2).tolist(), setting.risk < setting.public_risk
         ([0.32, 0.78], True)
-        >>> released = plan.run(Arrays(rows, labels, public=public), random_state=1).value
+        >>> released = plan.run(InMemory(rows, labels, public=public), random_state=1).value
         >>> bool(abs(released[1] - 0.6) < 0.05)
         True
         """

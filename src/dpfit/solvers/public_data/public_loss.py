@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Minimize
-from dpfit.data.records import Data
+from dpfit.data.dataset import Dataset
 from dpfit.losses.glm import GLM
 from dpfit.losses.guards import RowBall
 
@@ -96,11 +96,11 @@ class PublicLoss:
         return np.asarray(points - shares * moves)
 
 
-def public_loss(problem: Minimize, public: Data, ridge: float) -> PublicLoss:
+def public_loss(problem: Minimize, public: Dataset, ridge: float) -> PublicLoss:
     """The public records within the bounds of the problem; those with entries that are not finite are left out."""
     if not isinstance(problem.loss, GLM):
         raise ValueError(f"public data help with generalized linear losses, and {problem.loss.kind!r} is not one")
-    pieces = [(p.rows.toarray() if hasattr(p.rows, "toarray") else p.rows, p.labels) for p in public.pieces()]
+    pieces = [(p.rows.toarray() if hasattr(p.rows, "toarray") else p.rows, p.labels) for p in public.chunks()]
     rows = np.concatenate([np.asarray(part[0], dtype=np.float64) for part in pieces])
     labels = np.concatenate([np.asarray(part[1], dtype=np.float64) for part in pieces])
     usable = np.isfinite(rows).all(axis=1) & np.isfinite(labels)

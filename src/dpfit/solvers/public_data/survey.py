@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Minimize
-from dpfit.data.records import Data
+from dpfit.data.dataset import Dataset
 from dpfit.losses.glm import Squared
 from dpfit.solvers.public_data.public_loss import PublicLoss, public_loss
 
@@ -87,14 +87,14 @@ class Clipping:
     shifts: Floats
 
 
-def survey(problem: Minimize, public: Data) -> Survey:
+def survey(problem: Minimize, public: Dataset) -> Survey:
     """Fit the public records, and judge the fit by leaving out one record at a time.
 
-    >>> from dpfit.data.records import Arrays
+    >>> from dpfit.data.dataset import InMemory
     >>> from dpfit.losses import Bounds, Squared
     >>> rows = np.tile([[1.0, 0.0], [0.0, 0.5]], (50, 1))
-    >>> problem = Minimize(n=1000, loss=Squared(), bounds=Bounds(1.0), features=2)
-    >>> found = survey(problem, Arrays(rows, rows @ [1.0, -2.0] + np.tile([0.1, 0.1, -0.1, -0.1], 25)))
+    >>> problem = Minimize(n=1000, loss=Squared(), bounds=Bounds(1.0), n_features=2)
+    >>> found = survey(problem, InMemory(rows, rows @ [1.0, -2.0] + np.tile([0.1, 0.1, -0.1, -0.1], 25)))
     >>> found.point.round(2).tolist(), found.values.round(3).tolist(), float(found.norms.max().round(2))
     ([1.0, -2.0], [0.125, 0.5], 0.1)
     """

@@ -58,12 +58,12 @@ class WarmStartAlgorithm:
     def plan(self, problem: Minimize, budget: Budget, *, steps: int = STEPS, clip: float | None = None) -> Plan:
         """Descent within the budget; the public records come with the data.
 
-        >>> from dpfit.data.records import Arrays
+        >>> from dpfit.data.dataset import InMemory
         >>> from dpfit.losses import Bounds, Huber
-        >>> problem = Minimize(n=400, loss=Huber(1.0), bounds=Bounds(1.0), features=1)
+        >>> problem = Minimize(n=400, loss=Huber(1.0), bounds=Bounds(1.0), n_features=1)
         >>> plan = warm_start_gd.plan(problem, Budget(mu=1.0))
-        >>> public = Arrays(np.ones((20, 1)), np.tile([0.4, 0.8], 10))
-        >>> private = Arrays(np.ones((400, 1)), np.tile([0.5, 0.7], 200), public=public)
+        >>> public = InMemory(np.ones((20, 1)), np.tile([0.4, 0.8], 10))
+        >>> private = InMemory(np.ones((400, 1)), np.tile([0.5, 0.7], 200), public=public)
         >>> bool(abs(plan.run(private, random_state=1).value[0] - 0.6) < 0.02)
         True
         """

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from dpfit.data.dataset import Blocks, InMemory, records_of
 from dpfit.data.files import read_table, records, scan_parquet
-from dpfit.data.records import Arrays, Blocks, records_of
 from dpfit.data.sampling import Records
 from dpfit.data.schema import Category, Number, Schema
 from dpfit.data.table import Table
@@ -45,7 +45,7 @@ def in_blocks(X, y, size):
 @pytest.mark.parametrize("size", [1, 7, 100, 1000])
 def test_blocks_give_the_sums_of_the_whole(size):
     X, y, theta = sample()
-    whole, cut = Arrays(X, y), in_blocks(X, y, size)
+    whole, cut = InMemory(X, y), in_blocks(X, y, size)
     value, gradient = whole.gradient(Logistic(), theta, **GUARDS)
     value_cut, gradient_cut = cut.gradient(Logistic(), theta, **GUARDS)
     assert value_cut == pytest.approx(value, rel=1e-10)
@@ -60,7 +60,7 @@ def test_blocks_give_the_sums_of_the_whole(size):
 def test_a_minibatch_is_the_sum_of_its_rows(size):
     X, y, theta = sample()
     index = np.array([300, 0, 17, 18, 150], dtype=np.int64)
-    picked = Arrays(X[index], y[index]).clipped_sum(Logistic(), theta, grid=GRID, **GUARDS)
+    picked = InMemory(X[index], y[index]).clipped_sum(Logistic(), theta, grid=GRID, **GUARDS)
     data = in_blocks(X, y, size)
     assert np.array_equal(data.clipped_sum(Logistic(), theta, grid=GRID, index=index, **GUARDS), picked)
     assert np.array_equal(data.rows(index).matrix, X[np.sort(index)])
@@ -81,22 +81,22 @@ def test_memory_mapped_files_are_arrays(tmp_path):
     X, y, theta = sample()
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "y.npy", y)
-    mapped = Arrays.memory_mapped(tmp_path / "x.npy", tmp_path / "y.npy")
+    mapped = InMemory.memory_mapped(tmp_path / "x.npy", tmp_path / "y.npy")
     assert isinstance(mapped.matrix, np.memmap)
-    assert mapped.gradient(Logistic(), theta)[0] == Arrays(X, y).gradient(Logistic(), theta)[0]
+    assert mapped.gradient(Logistic(), theta)[0] == InMemory(X, y).gradient(Logistic(), theta)[0]
     (tmp_path / "cut.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:50])
     with pytest.raises(ValueError, match=r"cut\.npy is not a readable"):
-        Arrays.memory_mapped(tmp_path / "cut.npy", tmp_path / "y.npy")
+        InMemory.memory_mapped(tmp_path / "cut.npy", tmp_path / "y.npy")
     with (tmp_path / "wide.npy").open("wb") as file:
         header = {"descr": "<f8", "fortran_order": False, "shape": (10**22, 4)}
         np.lib.format.write_array_header_1_0(file, header)
     with pytest.raises(ValueError, match=r"wide\.npy is not a readable"):
-        Arrays.memory_mapped(tmp_path / "wide.npy", tmp_path / "y.npy")
+        InMemory.memory_mapped(tmp_path / "wide.npy", tmp_path / "y.npy")
     np.save(tmp_path / "few.npy", y[:7])
     with pytest.raises(ValueError, match="there are 301 rows and 7 labels"):
-        Arrays.memory_mapped(tmp_path / "x.npy", tmp_path / "few.npy")
+        InMemory.memory_mapped(tmp_path / "x.npy", tmp_path / "few.npy")
     with pytest.raises(ValueError, match="cannot open"):
-        Arrays.memory_mapped(tmp_path / "none.npy", tmp_path / "y.npy")
+        InMemory.memory_mapped(tmp_path / "none.npy", tmp_path / "y.npy")
 
 
 SCHEMA = Schema((Number("age", 0, 100, nullable=True), Category("ward", ("A", "B"))), target=Number("stay", 0, 30))
@@ -121,8 +121,8 @@ def test_a_parquet_file_in_blocks_is_the_table(tmp_path):
     parquet.write_table(pa.table(plain), path, row_group_size=64)
     whole, blocks = records(plain, SCHEMA), scan_parquet(path, SCHEMA, rows_per_block=100)
     assert (blocks.n, blocks.width) == (500, whole.width)
-    assert np.array_equal(np.concatenate([piece.rows for piece in blocks.pieces()]), whole.matrix)
-    assert np.array_equal(np.concatenate([piece.labels for piece in blocks.pieces()]), whole.labels)
+    assert np.array_equal(np.concatenate([chunk.rows for chunk in blocks.chunks()]), whole.matrix)
+    assert np.array_equal(np.concatenate([chunk.labels for chunk in blocks.chunks()]), whole.labels)
     assert np.array_equal(records(read_table(path), SCHEMA).matrix, whole.matrix)
     with pytest.raises(ValueError, match="no column 'height'"):
         scan_parquet(path, Schema((Number("height", 0, 3),)))
@@ -147,7 +147,7 @@ def test_a_user_is_one_user_in_any_block(tmp_path):
     for held in (whole, frame, {"age": np.arange(8.0), "who": ids}, {"age": np.arange(8.0), "who": whole["who"]}):
         assert records(held, schema, users="who").users.tolist() == expected
     for given in (ids, frame["who"], whole["who"], whole["who"].combine_chunks()):
-        assert Arrays(np.zeros((8, 1)), np.zeros(8), given).users.tolist() == expected
+        assert InMemory(np.zeros((8, 1)), np.zeros(8), given).users.tolist() == expected
 
 
 def test_blocks_say_whose_their_records_are():
@@ -256,7 +256,7 @@ def test_names_of_columns_need_not_be_texts_but_differ(tmp_path):
 )
 def test_wrong_arrays_are_public_facts(matrix, labels, message):
     with pytest.raises(ValueError, match=message):
-        Arrays(matrix, labels)
+        InMemory(matrix, labels)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -265,16 +265,16 @@ def test_no_hidden_copies_and_any_layout(order, dtype):
     X, y, theta = sample()
     X = np.asarray(X, dtype=dtype, order=order)
     X.flags.writeable = False
-    data = Arrays(X, y)
+    data = InMemory(X, y)
     assert data.matrix is X
     assert data.clipped_sum(Logistic(), theta, grid=GRID, **GUARDS) == pytest.approx(
-        Arrays(X.astype(np.float64), y).clipped_sum(Logistic(), theta, grid=GRID, **GUARDS), abs=301
+        InMemory(X.astype(np.float64), y).clipped_sum(Logistic(), theta, grid=GRID, **GUARDS), abs=301
     )
 
 
 def test_empty_data_and_no_features():
-    assert Arrays(np.zeros((0, 3)), np.zeros(0)).gradient(Logistic(), np.zeros(3))[0] == 0.0
-    assert Arrays(np.zeros((5, 0)), np.ones(5)).gradient(Logistic(), np.zeros(0))[0] == pytest.approx(5 * np.log(2))
+    assert InMemory(np.zeros((0, 3)), np.zeros(0)).gradient(Logistic(), np.zeros(3))[0] == 0.0
+    assert InMemory(np.zeros((5, 0)), np.ones(5)).gradient(Logistic(), np.zeros(0))[0] == pytest.approx(5 * np.log(2))
 
 
 def cubic():
@@ -299,9 +299,9 @@ def kinds(X, y):
     """The same records in every container."""
     cuts = slice(0, 90), slice(90, None)
     return {
-        "array": Arrays(X, y),
-        "Fortran order": Arrays(np.asfortranarray(X), y),
-        "CSR": Arrays(csr_array(X), y),
+        "array": InMemory(X, y),
+        "Fortran order": InMemory(np.asfortranarray(X), y),
+        "CSR": InMemory(csr_array(X), y),
         "blocks": in_blocks(X, y, 37),
         "blocks of CSR": Blocks(len(y), X.shape[1], lambda: iter([(csr_array(X[s]), y[s]) for s in cuts])),
         "frame": records_of({f"x{j}": X[:, j] for j in range(X.shape[1])}, y),
@@ -350,7 +350,7 @@ def test_hessians_agree_on_every_kind_of_data(loss):
 def test_a_loss_of_the_caller_agrees_with_the_compiled_one():
     X, y, theta = sample(5000, 6)
     for guards in ({"binary": True}, GUARDS):
-        expected, found = (Arrays(X, y).gradient(loss, theta, **guards) for loss in (Logistic(), cubic()))
+        expected, found = (InMemory(X, y).gradient(loss, theta, **guards) for loss in (Logistic(), cubic()))
         assert found[0] == pytest.approx(expected[0], rel=1e-10)
         np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-10)
 
@@ -388,7 +388,7 @@ def test_a_jax_loss_agrees_with_the_compiled_one(loss):
         guards, y = {**guards, "label_upper": 2.0}, np.random.default_rng(2).integers(0, 3, 3000).astype(float)
     if not isinstance(loss, Distance | SquaredDistance):  # which do not read labels
         y[9] = np.nan
-    for data in (Arrays(X, y), in_blocks(X, y, 999), Arrays(csr_array(X), y)):
+    for data in (InMemory(X, y), in_blocks(X, y, 999), InMemory(csr_array(X), y)):
         for index in (None, np.arange(0, 3000, 7)):
             expected = data.gradient(loss, theta, index=index, **guards)
             found = data.gradient(written, theta, index=index, **guards)
@@ -406,14 +406,14 @@ def test_one_record_of_a_custom_loss_is_bounded_whatever_it_returns():
         ],
         lipschitz_bound=1.0,
     )
-    data = Arrays(np.zeros((3, 2)), np.zeros(3))
+    data = InMemory(np.zeros((3, 2)), np.zeros(3))
     steps = data.clipped_sum(wild, [0.0, 0.0], grid=GRID, clip=1.0)
     assert GRID.values(steps) == pytest.approx([0.5**0.5 + 0.6, 0.5**0.5 + 0.8], abs=1e-5)
     assert data.gradient(wild, [0.0, 0.0])[0] == 0.0
 
 
 def test_losses_without_a_pass_are_refused():
-    data = Arrays(np.zeros((2, 3)), np.zeros(2))
+    data = InMemory(np.zeros((2, 3)), np.zeros(2))
     with pytest.raises(ValueError, match="no pass over the data for 'NoneType'"):
         data.gradient(None, np.zeros(3))
     with pytest.raises(ValueError, match="no Hessian pass for 'loss_distance'"):
@@ -428,18 +428,18 @@ class TestUsers:
 
     def test_ids_go_with_their_records(self):
         X, y, _ = sample()
-        for data in (Arrays(X, y, self.IDS), self.blocks(X, y), Arrays(csr_array(X), y, self.IDS)):
+        for data in (InMemory(X, y, self.IDS), self.blocks(X, y), InMemory(csr_array(X), y, self.IDS)):
             assert data.units.n == 101
             chosen = data.units.rows(np.array([5]))
             some = data.rows(chosen)
             assert len(set(some.users)) == 1
             assert some.users.tolist() == [self.IDS[i] for i in chosen]
             assert some.units.n == 1
-        assert Arrays(X, y).units == Records(301)
+        assert InMemory(X, y).units == Records(301)
 
     def test_as_many_as_records(self):
         with pytest.raises(ValueError, match="2 rows and 1 user ids"):
-            Arrays(np.zeros((2, 1)), np.zeros(2), ["ann"])
+            InMemory(np.zeros((2, 1)), np.zeros(2), ["ann"])
 
     def test_from_files(self, tmp_path):
         import pyarrow as pa
@@ -461,12 +461,12 @@ class TestUsers:
 
 def test_public_data_go_along():
     X, y, _ = sample()
-    side = Arrays(X[:5], y[:5])
-    for data in (Arrays(X, y, public=side), Blocks(301, 4, lambda: iter([(X, y)]), side)):
+    side = InMemory(X[:5], y[:5])
+    for data in (InMemory(X, y, public=side), Blocks(301, 4, lambda: iter([(X, y)]), side)):
         assert data.rows(np.array([1, 2])).public is side
         assert data.n == 301
     with pytest.raises(ValueError, match="as wide as"):
-        Arrays(X, y, public=Arrays(X[:, :2], y))
+        InMemory(X, y, public=InMemory(X[:, :2], y))
 
 
 @pytest.mark.parametrize("module", ["pandas", "polars", "pyarrow"])

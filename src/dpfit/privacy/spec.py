@@ -11,16 +11,18 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-_KINDS: dict[str, type[Record]] = {}
+_KINDS: dict[str, type[Spec]] = {}
 
-R = TypeVar("R", bound="Record")
+R = TypeVar("R", bound="Spec")
 
 
 @dataclasses.dataclass(frozen=True)
-class Record:
+class Spec:
     """Base of all records. A concrete subclass sets ``kind``, a name of its own that is never given another meaning."""
 
     kind: ClassVar[str] = ""
+    former: ClassVar[dict[str, str]] = {}
+    """Names that fields had in files of earlier versions."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -40,7 +42,7 @@ class Record:
 
 
 def from_json(value: Any, expected: type[R]) -> R:
-    """The record that `Record.to_json` wrote, which must be an ``expected`` one.
+    """The record that `Spec.to_json` wrote, which must be an ``expected`` one.
 
     Only classes that are already imported are made, and their own checks run: reading a file executes nothing else.
     """
@@ -50,7 +52,7 @@ def from_json(value: Any, expected: type[R]) -> R:
         known = ", ".join(sorted(name for name, c in _KINDS.items() if issubclass(c, expected)))
         raise ValueError(f"{_shown(value)} is not a known kind of {expected.__name__.lower()}; known kinds: {known}")
     fields = {field.name for field in dataclasses.fields(cls)}
-    given = {name: part for name, part in value.items() if name != "kind"}
+    given = {cls.former.get(name, name): part for name, part in value.items() if name != "kind"}
     if unknown := set(given) - fields:
         raise ValueError(f"{kind!r} has no field {min(unknown)!r}")
     try:
@@ -64,7 +66,7 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Record):
+    if isinstance(value, Spec):
         return value.to_json()
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
@@ -77,5 +79,5 @@ def _plain(value: Any) -> Any:
 
 def _record(value: Any) -> Any:
     if isinstance(value, dict):
-        return from_json(value, Record)
+        return from_json(value, Spec)
     return tuple(_record(part) for part in value) if isinstance(value, list) else value
