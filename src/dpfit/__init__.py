@@ -28,7 +28,6 @@ _PUBLIC = {
     "QuantileRegressor": "dpfit.models",
     "Release": "dpfit.core",
     "Ridge": "dpfit.models",
-    "Sample": "dpfit.core",
     "Schema": "dpfit.data.schema",
     "Select": "dpfit.core",
     "Split": "dpfit.core",

@@ -17,6 +17,7 @@ from dpfit.audit.auditor import AUDIT_DELTA
 from dpfit.catalogue import entry
 from dpfit.core import Answer, Minimize, Step
 from dpfit.data.dataset import InMemory
+from dpfit.geometry.symmetric import pack
 from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic, Softmax
 from dpfit.mechanisms.counting import Flags
 from dpfit.privacy import Budget
@@ -24,7 +25,6 @@ from dpfit.solvers.gradient.dp_sgd import NoisySGD, sampled_basis
 from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_basis
 from dpfit.solvers.gradient.noisy_gd import trajectory_basis
 from dpfit.solvers.gradient.preconditioned_gd import MappedGD
-from dpfit.solvers.perturbation.sufficient_statistics import packed
 
 QUIET = 0.8
 APPROXIMATE = {"epsilon": 1.0, "delta": AUDIT_DELTA}
@@ -106,7 +106,7 @@ def mapped_descent():
     """The same behind a map that leaves one direction as it is; the last iterate has all that was released."""
     n, steps = 10, 5
     problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), n_features=2)
-    matrix = tuple(packed(np.diag([0.5, 1.0])).tolist())
+    matrix = tuple(pack(np.diag([0.5, 1.0])).tolist())
     mechanism = MappedGD(problem, "replace", 1.0, steps, 1.0, 1.0, average=0.0, matrix=matrix)
     plan = Step(mechanism, trajectory_basis(problem.loss, Budget(mu=1.0)))
     rows, labels = np.tile([0.0, 1.0], (n, 1)), np.tile([1e6, -1e6], n // 2)

@@ -92,11 +92,11 @@ def _tables(problem: Problem) -> _Tables:
         return _Tables(problem.n, problem.n_features + 1, -1.0, 1.0, lambda table: _labelled(problem, table))
     workload = problem.workload if isinstance(problem, Answer) else None
     if isinstance(workload, BoundedMean):
-        return _Tables(problem.n, workload.dimension, workload.lower, workload.upper, np.asarray)
+        return _Tables(problem.units, workload.dimension, workload.lower, workload.upper, np.asarray)
     if isinstance(workload, BestCandidate):
-        return _Tables(problem.n, workload.candidates, workload.lower, workload.upper, np.asarray)
+        return _Tables(problem.units, workload.candidates, workload.lower, workload.upper, np.asarray)
     if isinstance(workload, Flags):
-        return _Tables(problem.n, workload.queries, 0.0, 1.0, lambda table: np.nan_to_num(table) >= 0.5)
+        return _Tables(problem.units, workload.queries, 0.0, 1.0, lambda table: np.nan_to_num(table) >= 0.5)
     raise ValueError(f"no pairs of neighbours are known for {(workload or problem).kind!r}; pass a pair of your own")
 
 

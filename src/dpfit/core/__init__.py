@@ -1,54 +1,76 @@
 """The spine: a problem and a budget make a plan, a plan and data make a release."""
 
-from dpfit.core.algorithm import Algorithm, require_records
-from dpfit.core.mechanism import Batched, Interactive, Iterative, Mechanism, Risk, Run, Session, Work
+from dpfit.core.algorithm import Algorithm, Example, Forecast, Requirement
+from dpfit.core.binding import Binding, BindingChangedTheEvent, StartAt
+from dpfit.core.check import DataFacts
+from dpfit.core.constants import Constants
+from dpfit.core.loop import Loop, VectorizedLoop
+from dpfit.core.mechanism import Batched, Halted, Interactive, Mechanism, Risk, Run, State, Work
+from dpfit.core.notes import Chosen, Considered, Leak, LeftOut, Note, Row, Tuned, Tuning
 from dpfit.core.plan import (
-    BindingChangedTheEvent,
-    Chain,
-    Key,
+    Combine,
+    Composition,
+    Last,
     Plan,
-    Policy,
     Scored,
-    Select,
-    Split,
+    Selection,
+    Stage,
     Step,
-    Until,
+    Transformation,
+    TransformedPlan,
     plan_from_json,
 )
-from dpfit.core.problem import Answer, Interact, Minimize, Problem, Sample
-from dpfit.core.runner import Account, Interaction, InteractionClosed, Release, open_plan, run_plan
+from dpfit.core.problem import Answer, Interact, Minimize, Problem
+from dpfit.core.runner import Account, Interaction, InteractionClosed, Release, open_plan, resume, run_plan
 
 __all__ = [
     "Account",
     "Algorithm",
     "Answer",
     "Batched",
+    "Binding",
     "BindingChangedTheEvent",
-    "Chain",
+    "Chosen",
+    "Combine",
+    "Composition",
+    "Considered",
+    "Constants",
+    "DataFacts",
+    "Example",
+    "Forecast",
+    "Halted",
     "Interact",
     "Interaction",
     "InteractionClosed",
     "Interactive",
-    "Iterative",
-    "Key",
+    "Last",
+    "Leak",
+    "LeftOut",
+    "Loop",
     "Mechanism",
     "Minimize",
+    "Note",
     "Plan",
-    "Policy",
     "Problem",
     "Release",
+    "Requirement",
     "Risk",
+    "Row",
     "Run",
-    "Sample",
     "Scored",
-    "Select",
-    "Session",
-    "Split",
+    "Selection",
+    "Stage",
+    "StartAt",
+    "State",
     "Step",
-    "Until",
+    "Transformation",
+    "TransformedPlan",
+    "Tuned",
+    "Tuning",
+    "VectorizedLoop",
     "Work",
     "open_plan",
     "plan_from_json",
-    "require_records",
+    "resume",
     "run_plan",
 ]

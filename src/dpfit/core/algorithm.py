@@ -1,29 +1,238 @@
-"""What an algorithm is to the rest of the house."""
+"""Algorithms declare what they solve and what they need; `plan` checks it, once, for all of them."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import inspect
+from abc import ABC
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, final
 
+from dpfit.core.mechanism import Risk, Work
 from dpfit.core.plan import Plan
-from dpfit.privacy import Budget
+from dpfit.core.problem import Answer, Interact, Minimize, Problem
+from dpfit.losses.vector import VectorLoss
+from dpfit.privacy import Assumption, Budget, NotReachable
+from dpfit.privacy.spec import Spec
+
+P = TypeVar("P", bound=Problem)
+A = TypeVar("A", bound="Algorithm[Any]")
+
+RELATIONS = ("replace", "add_remove")
+TIERS = ("recommended", "specialised", "reference")
+
+DECLARED_N = Assumption("the number n that divides the sums was not read off the data", "declared")
+"""Joins every basis under add/remove whose noise or sums are divided by the declared n."""
 
 
-def require_records(name: str, budget: Budget) -> None:
-    """Refuse a promise to users from an algorithm that bounds what a record does, not what a user does."""
-    if budget.unit != "record":
-        raise ValueError(
-            f"{name} protects single records; for users who contribute several, plan with unit='record' and convert "
-            "the guarantee with to_user(max_rows), or reduce the data to one record per user"
-        )
+@dataclass(frozen=True)
+class Requirement:
+    """A condition on the problem: how it reads after "needs", a hint, and the test.
+
+    ``holds`` takes the problem, the budget and the options of `Algorithm.plan`.
+    """
+
+    text: str
+    hint: str
+    holds: Callable[[Any, Budget, Mapping[str, Any]], bool]
 
 
-class Algorithm(Protocol):
-    """A way to solve a kind of problem: it plans, and its plan runs. One per file, one line each in the catalogue."""
+def _has_clip(options: Mapping[str, Any]) -> bool:
+    return options.get("clip_norm") is not None
 
-    name: str
 
-    def plan(self, problem: Any, budget: Budget, **options: Any) -> Plan:
-        """The plan for a problem within a budget; raises if it cannot promise that."""
+CONVEX = Requirement(
+    "a convex loss", "use noisy_gd, which takes any loss", lambda problem, budget, options: problem.loss.convex
+)
+SMOOTH = Requirement(
+    "a smooth loss",
+    "use a smoothed one (SmoothedHinge, Huber, QuantileHuber), or noisy_gd",
+    lambda problem, budget, options: problem.constants(budget.relation).smooth,
+)
+MARGIN_LOSS = Requirement(
+    "a generalized linear loss",
+    "use a loss of dpfit.losses.glm, or noisy_gd",
+    lambda problem, budget, options: problem.loss.is_glm,
+)
+BOUNDED = Requirement(
+    "gradients with a bound",
+    "pass clip_norm, or bound the labels or the domain",
+    lambda problem, budget, options: _has_clip(options) or problem.constants(budget.relation).bounded,
+)
+BOUNDED_EVERYWHERE = Requirement(
+    "gradients with a bound at every parameter",
+    "use a loss of bounded slope, such as Huber or Logistic",
+    lambda problem, budget, options: problem.constants(budget.relation, everywhere=True).bounded,
+)
+RIDGE = Requirement(
+    "ridge > 0", "pass ridge: the strong convexity must come from it", lambda problem, budget, options: problem.ridge > 0
+)
+BOUNDED_DOMAIN = Requirement(
+    "a bounded domain", "pass domain, an L2Ball for example", lambda problem, budget, options: problem.radius is not None
+)
+NO_DOMAIN = Requirement(
+    "no domain", "leave domain out", lambda problem, budget, options: problem.domain is None
+)
+ROWS = Requirement(
+    "rows and labels",
+    "this loss reads points without labels; use noisy_gd",
+    lambda problem, budget, options: not isinstance(problem.loss, VectorLoss),
+)
 
-    def example(self, relation: str) -> tuple[Any, Any, Any]:
-        """A small problem with two neighbouring datasets that are hard to hide, for shared tests and audits."""
+
+class Example(NamedTuple):
+    """A small problem with two neighbouring datasets that are hard to tell apart no more than the guarantee allows."""
+
+    problem: Any
+    data: Any
+    neighbour: Any
+
+
+class Forecast(NamedTuple):
+    """What an algorithm would reach: predicted risk, predicted work, and the options that plan exactly this."""
+
+    risk: Risk
+    work: Work
+    options: Mapping[str, Any]
+
+
+class Algorithm(ABC, Generic[P]):
+    """A way to solve a kind of problem. One file each; it says only what is new about it.
+
+    A subclass declares the class variables below and implements ``_plan(problem, budget, **options) -> Plan`` and
+    `example`. The catalogue, the command line, the auditor, `auto` and the docs read the declared facts.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    reference: ClassVar[str]
+    solves: ClassVar[type[Problem]]
+    workloads: ClassVar[tuple[type[Spec], ...]] = ()
+    """The workloads that it answers, for `Answer` and `Interact`."""
+    guarantees: ClassVar[tuple[str, ...]]
+    """The kinds of budget that it can meet: "pure", "approximate", "gdp", "zcdp"."""
+    relations: ClassVar[tuple[str, ...]] = RELATIONS
+    units: ClassVar[tuple[str, ...]] = ("record",)
+    requires: ClassVar[tuple[Requirement, ...]] = ()
+    """What the problem must have."""
+    supports: ClassVar[frozenset[str]] = frozenset()
+    """The optional facts that it acts on: ridge, domain, centre, trust_ball, ridge_map; population is a wish."""
+    tier: ClassVar[str] = "reference"
+    auto_candidate: ClassVar[bool] = False
+    """Whether `auto` may take it."""
+
+    _plan: Callable[..., Plan]
+    _options: Mapping[str, Any] = {}
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "_plan" in cls.__dict__:
+            # The signature of `plan` is that of `_plan`, for help(), the command line and the docs.
+            def plan(self: Algorithm[Any], problem: Any, budget: Budget, **options: Any) -> Plan:
+                return Algorithm._checked_plan(self, problem, budget, options)
+
+            plan.__doc__ = cls._plan.__doc__
+            plan.__signature__ = inspect.signature(cls._plan)  # type: ignore[attr-defined]
+            plan.__qualname__ = f"{cls.__qualname__}.plan"
+            plan.__module__ = cls.__module__
+            cls.plan = plan  # type: ignore[method-assign]
+
+    def plan(self, problem: P, budget: Budget, **options: Any) -> Plan:
+        """Return a plan within the budget; ValueError with a hint if the algorithm cannot make one."""
+        return self._checked_plan(problem, budget, options)
+
+    @final
+    def _checked_plan(self, problem: Any, budget: Budget, given: Mapping[str, Any]) -> Plan:
+        """Check the declared facts, plan, and check that the guarantee meets the budget."""
+        options = {**self._options, **given}
+        self._check_options(options)
+        self.require(problem, budget, options)
+        plan = self._plan(problem, budget, **options)
+        self._verify(plan, budget, options)
+        return replace(plan, problem=problem, algorithm=self.name)
+
+    def require(self, problem: Any, budget: Budget, options: Mapping[str, Any] | None = None) -> None:
+        """Refuse a problem or budget that the declared facts exclude."""
+        if not isinstance(problem, self.solves):
+            got = getattr(problem, "kind", type(problem).__name__)
+            raise ValueError(f"{self.name} solves a {self.solves.__name__} problem, got {got!r}")
+        if self.workloads and isinstance(problem, Answer | Interact) and not isinstance(problem.workload, self.workloads):
+            names = " or ".join(workload.__name__ for workload in self.workloads)
+            raise ValueError(f"{self.name} answers {names}, got {problem.workload.kind!r}")
+        if budget.unit not in self.units:
+            raise ValueError(
+                f"{self.name} protects {' or '.join(self.units)}s, got unit={budget.unit!r}; plan with unit='record' "
+                "and convert the guarantee with to_user(max_rows), or reduce the data to one record per user"
+            )
+        if budget.relation not in self.relations:
+            raise ValueError(
+                f"{self.name} needs relation={' or '.join(map(repr, self.relations))}, got {budget.relation!r}"
+            )
+        if budget.kind not in self.guarantees:
+            raise NotReachable(f"{self.name} cannot guarantee {_KINDS[budget.kind]}; {self._hint(budget.kind)}")
+        for requirement in self.requires:
+            if not requirement.holds(problem, budget, options or {}):
+                raise ValueError(f"{self.name} needs {requirement.text}; {requirement.hint}")
+        for fact in sorted(problem.facts - self.supports):
+            raise ValueError(f"{self.name} does not support {fact}; leave it out, or use another algorithm")
+
+    def _hint(self, kind: str) -> str:
+        if kind == "pure":
+            return "give a delta (below 0.01 / n), mu or rho, or use output_perturbation"
+        return f"give a budget of kind {' or '.join(self.guarantees)}"
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        known = self.options
+        for name in options:
+            if name not in known:
+                listed = ", ".join(known) or "none"
+                raise TypeError(f"{self.name} has no option {name!r}; its options: {listed}")
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The names of the options of `plan`."""
+        kinds = (inspect.Parameter.KEYWORD_ONLY,)
+        return tuple(p.name for p in inspect.signature(self._plan).parameters.values() if p.kind in kinds)
+
+    def _verify(self, plan: Plan, budget: Budget, options: Mapping[str, Any]) -> None:
+        basis = plan.basis
+        if (basis.relation, basis.unit) != (budget.relation, budget.unit):
+            raise RuntimeError(f"{self.name} planned for {basis.relation}, {basis.unit}: this is a defect of dpfit")
+        if not budget.admits(plan.event):
+            raise RuntimeError(f"{self.name} planned more than the budget allows: this is a defect of dpfit")
+        allowed = options.get("max_passes")
+        if allowed is not None and plan.work.passes > allowed:
+            raise ValueError(f"{self.name} takes {plan.work.passes:g} passes, max_passes is {allowed}; raise max_passes")
+
+    def using(self: A, **options: Any) -> A:
+        """Return the algorithm with options set: what reductions take as their solver."""
+        self._check_options(options)
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy._options = {**self._options, **options}
+        return copy
+
+    def forecast(self, problem: P, budget: Budget, **options: Any) -> Forecast:
+        """Return what `plan` would reach; by default it plans."""
+        plan = self.plan(problem, budget, **options)
+        if plan.risk is None:
+            raise ValueError(f"{self.name} predicts no risk")
+        return Forecast(plan.risk, plan.work, options)
+
+    def example(self, relation: str) -> Example:
+        """Return a small problem and two neighbouring datasets, for shared tests and audits."""
+        raise NotImplementedError(f"{self.name} has no example")
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
+        return f"{self.name}.using({options})" if options else self.name
+
+
+_KINDS = {
+    "pure": "pure epsilon",
+    "approximate": "(epsilon, delta)",
+    "gdp": "mu-GDP",
+    "zcdp": "rho-zCDP",
+}
+
+Minimizer = Algorithm[Minimize]

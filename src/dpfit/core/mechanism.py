@@ -1,22 +1,28 @@
-"""Mechanisms: the leaves of plans, and what one execution hands to them."""
+"""Mechanisms: the leaves of plans, and what one execution hands to them.
+
+There are two kinds. A one-shot mechanism draws its output in `run`. An interactive mechanism answers step by step over
+a plain state; its event covers every answer of every step.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+from dpfit.data.view import View
 from dpfit.noise import Source
+from dpfit.privacy import Filter
 from dpfit.privacy.check import non_negative
-from dpfit.privacy.event import Event
+from dpfit.privacy.event import Event, Filtered
 from dpfit.privacy.spec import Spec
 
 
 @dataclass(frozen=True)
 class Work(Spec):
-    """Work predicted from public facts: gradients and values of single examples, passes over the data."""
+    """Work predicted from public facts: gradients and values of single records, passes over the data."""
 
     kind = "cost"
     gradients: float = 0.0
@@ -32,40 +38,72 @@ class Work(Spec):
     def __add__(self, other: Work) -> Work:
         return Work(self.gradients + other.gradients, self.values + other.values, self.passes + other.passes)
 
-    def __mul__(self, times: float) -> Work:
-        return Work(self.gradients * times, self.values * times, self.passes * times)
+    def __mul__(self, factor: float) -> Work:
+        return Work(self.gradients * factor, self.values * factor, self.passes * factor)
 
 
 @dataclass(frozen=True)
 class Risk(Spec):
-    """Error predicted from public facts, and what it is an error of."""
+    """Error predicted from public facts, and what it is an error of.
+
+    ``proven`` marks a bound that holds for all data; other risks are estimates. ``baseline`` is the error of the public
+    start, which needs no data.
+    """
 
     kind = "risk"
+    omitted: ClassVar = ("proven", "baseline")
     expected: float
     meaning: str
+    proven: bool = False
+    baseline: float | None = None
 
     def __post_init__(self) -> None:
         non_negative("expected", self.expected)
 
+    @property
+    def vacuous(self) -> bool:
+        """Whether the bound says no more than the public start does."""
+        return self.proven and self.baseline is not None and self.expected >= self.baseline
+
 
 @dataclass
 class Run:
-    """One execution: its noise, its progress, its diagnostics. Mechanisms see nothing else of the outside."""
+    """One execution: its noise, its filter, its progress, its diagnostics. Mechanisms see nothing else."""
 
     noise: Source
     report: Callable[[float], None] | None = None
     diagnostics: dict[str, Any] | None = None
+    published: dict[str, Any] = field(default_factory=dict)
+    filter: Filter | None = None
     _start: float = 0.0
     _share: float = 1.0
 
     def progress(self, done: float) -> None:
-        """Tell how much of this part is done, from public counts only."""
+        """Report how much of this part is done, from public counts only."""
         if self.report is not None and self._share:
             self.report(self._start + self._share * done)
 
     def part(self, start: float, share: float) -> Run:
-        """The run of a part of the plan."""
+        """Return the run of a part of the plan."""
         return replace(self, _start=self._start + self._share * start, _share=self._share * share)
+
+    def charge(self, event: Event) -> None:
+        """Charge an adaptively chosen event to the filter, before its noise is drawn.
+
+        It raises `FilterExhausted` if the event does not fit, and RuntimeError if this run has no filter: a mechanism
+        that charges must have an event that is a cap.
+        """
+        if self.filter is None:
+            raise RuntimeError("this run has no filter to charge; the event of the mechanism must be Filtered")
+        self.filter.charge(event)
+
+    def within(self, event: Event, relation: str) -> Run:
+        """Return the run with the filter that the event opens; called by steps and the runner only."""
+        return replace(self, filter=Filter(event, relation) if isinstance(event, Filtered) else None)
+
+    def publish(self, name: str, value: Any) -> None:
+        """Keep a value beside the output; for functions of released values only."""
+        self.published[name] = value
 
     def note(self, name: str, value: Any) -> None:
         """Keep a value that is NOT private, if the caller asked for diagnostics."""
@@ -80,7 +118,7 @@ class Mechanism(Spec, ABC):
     @property
     @abstractmethod
     def event(self) -> Event:
-        """What is done; never depends on anything bound late."""
+        """What is done; it never depends on anything that is bound late."""
 
     @property
     def work(self) -> Work:
@@ -92,82 +130,96 @@ class Mechanism(Spec, ABC):
         """Predicted error, where there is a formula for it."""
         return None
 
-    def bind(self, released: tuple[Any, ...]) -> Mechanism:
-        """The mechanism with its geometry set from public facts and values released by earlier stages."""
-        return self
+    @property
+    def batched(self) -> bool:
+        """Whether `run_many` draws many outputs for less than as many single runs."""
+        return isinstance(self, Batched)
+
+    def check(self, data: View) -> None:
+        """Refuse data that this mechanism cannot run on, before anything is charged.
+
+        It may read public facts only: shapes, types, whether there are user ids or public records.
+        """
+
+    def reach(self, level: float) -> tuple[float, bool]:
+        """Return how far the noise moves the output, at most, with probability ``level``; and whether it is exact.
+
+        A mechanism whose noise has no such bound for all data refuses.
+        """
+        raise NotImplementedError(f"{self.kind} has no bound on the effect of its noise that holds for all data")
 
     @abstractmethod
-    def run(self, data: Any, run: Run) -> Any:
+    def run(self, data: View, run: Run) -> Any:
         """Draw the output. All randomness comes from ``run.noise``."""
 
 
 @runtime_checkable
 class Batched(Protocol):
-    """The hook for speed: a mechanism may draw many outputs at once, each with the law of one call of ``run``."""
+    """Optional: draw many independent outputs in one call, each distributed as one call of ``run``."""
 
-    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
-        """Independent outputs."""
+    def run_many(self, data: View, run: Run, count: int) -> Sequence[Any]:
+        """Draw independent outputs."""
+
+
+State = dict[str, Any]
+"""What an interactive mechanism keeps between steps: plain values, tuples, lists, dictionaries and arrays."""
 
 
 @dataclass(frozen=True)
-class Iterative(Mechanism):
-    """A mechanism made of pure steps; the loop, and with it progress, is the runner's."""
+class Halted:
+    """The answer of a private test that ends an interaction; ``value`` is what it says."""
 
-    @property
-    @abstractmethod
-    def iterations(self) -> int:
-        """How many steps; public."""
-
-    @abstractmethod
-    def init(self, data: Any, run: Run) -> Any:
-        """The first state."""
-
-    @abstractmethod
-    def step(self, state: Any, index: int, data: Any, run: Run) -> Any:
-        """The next state, which holds only what the step after it needs."""
-
-    def finish(self, state: Any) -> Any:
-        """The output; a function of the last state."""
-        return state
-
-    def run(self, data: Any, run: Run) -> Any:
-        """Drive the steps."""
-        state = self.init(data, run)
-        for index in range(self.iterations):
-            state = self.step(state, index, data, run)
-            run.progress((index + 1) / self.iterations)
-        return self.finish(state)
-
-
-class Session(ABC):
-    """The private side of an interaction: what happens between open and close."""
-
-    done: bool = False
-
-    @abstractmethod
-    def step(self, query: Any) -> Any:
-        """Answer one query."""
-
-    def drive(self, queries: Iterable[Any]) -> None:
-        """Put the queries one by one until the session ends."""
-        for query in queries:
-            if self.done:
-                return
-            self.step(query)
-
-    @abstractmethod
-    def result(self) -> Any:
-        """What the release holds after close: a function of the answers given."""
+    value: Any = None
 
 
 @dataclass(frozen=True)
 class Interactive(Mechanism):
-    """A mechanism that answers over time; its event covers the whole interaction."""
+    """A mechanism that answers over time.
+
+    Its event must cover every answer of every step: answers leave one by one, and the state may be stored and resumed.
+    A mechanism whose guarantee is for its last state only is not interactive; `dpfit.core.loop` drives those.
+    ``init``, ``step`` and ``finish`` are pure but for the noise of the run: the state is a value.
+    """
+
+    self_driven: ClassVar[bool] = False
+    """Whether steps need no query: `run` then makes ``rounds`` of them."""
+    resumable: ClassVar[bool] = True
+    """Whether the state holds plain values only, so that it can be stored."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def rounds(self) -> int:
+            """Largest number of steps: a field or a property of the mechanism."""
 
     @abstractmethod
-    def open(self, data: Any, run: Run) -> Session:
-        """Draw what is drawn once, and wait for queries."""
+    def init(self, data: View, run: Run) -> State:
+        """Draw what is drawn once."""
 
-    def run(self, data: Any, run: Run) -> Any:
-        """Open and close without a query."""
-        return self.open(data, run).result()
+    @abstractmethod
+    def step(self, state: State, given: Any, data: View, run: Run) -> tuple[State, Any]:
+        """Answer one query, or observe one batch; returns the next state and the answer."""
+
+    @abstractmethod
+    def finish(self, state: State) -> Any:
+        """Return the value of the release after any number of steps, none included."""
+
+    def is_done(self, state: State) -> bool:
+        """Whether the mechanism answers no more; by default only `Halted` and ``rounds`` end it."""
+        return False
+
+    def adversarial(self, data: Any, neighbour: Any) -> tuple[Any, ...]:
+        """Return queries that tell neighbours apart as well as the guarantee allows; audits ask them."""
+        raise ValueError(f"no adversarial queries are known for {self.kind!r}; pass queries")
+
+    def run(self, data: View, run: Run) -> Any:
+        """Make all steps of a mechanism that drives itself; another one answers nothing."""
+        state = self.init(data, run)
+        for index in range(self.rounds if self.self_driven else 0):
+            if self.is_done(state):
+                break
+            state, answer = self.step(state, None, data, run)
+            run.progress((index + 1) / self.rounds)
+            if isinstance(answer, Halted):
+                break
+        return self.finish(state)

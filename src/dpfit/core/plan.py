@@ -1,7 +1,7 @@
-"""Plans and their five shapes: `Step`, `Chain`, `Split`, `Select` and `Until`, each of them a plan again.
+"""Plans and their four shapes: `Step`, `Composition`, `TransformedPlan` and `Selection`.
 
-A plan is frozen and public. Its event says which mechanisms run, at which noise multipliers, on which part of the data,
-at most how often; its guarantee follows before data is seen. Geometry may be bound late, from released values only.
+A plan is frozen and public. Its event says which mechanisms run, at which noise multipliers, on which part of the data
+and at most how often; the guarantee follows before data is seen. Geometry may be bound late, from released values only.
 """
 
 from __future__ import annotations
@@ -9,31 +9,38 @@ from __future__ import annotations
 import math
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
-import numpy as np
-
+from dpfit.core.binding import Binding
+from dpfit.core.check import DataFacts, check_facts
 from dpfit.core.explain import in_words
-from dpfit.core.mechanism import Batched, Interactive, Mechanism, Risk, Run, Session, Work
+from dpfit.core.mechanism import Interactive, Mechanism, Risk, Run, Work
+from dpfit.core.notes import Considered, Note, Row
+from dpfit.core.problem import Minimize, Problem
 from dpfit.core.runner import Interaction, Release, open_plan, run_plan
-from dpfit.privacy import Basis, Filter, Guarantee
+from dpfit.privacy import Basis, Guarantee
 from dpfit.privacy import event as events
-from dpfit.privacy.check import one_of
 from dpfit.privacy.event import Event
 from dpfit.privacy.guarantee import parallel_basis
 from dpfit.privacy.spec import Spec, from_json
 
-
-class BindingChangedTheEvent(ValueError):
-    """A late-bound mechanism does something else than was planned (and charged)."""
-
-
 @dataclass(frozen=True)
 class Plan(Spec, ABC):
-    """A frozen, printable, comparable, serializable procedure with its promise."""
+    """A frozen, printable, comparable, serializable procedure with its guarantee.
+
+    ``problem`` and ``algorithm`` say what was asked and who planned it; the runner checks data against the problem.
+    ``predicted`` is the risk that was predicted when the plan was chosen, where that differs from the mechanism's own.
+    """
+
+    omitted: ClassVar = ("problem", "algorithm", "notes", "predicted")
+    problem: Problem | None = field(default=None, kw_only=True)
+    algorithm: str = field(default="", kw_only=True)
+    notes: tuple[Note, ...] = field(default=(), kw_only=True)
+    predicted: Risk | None = field(default=None, kw_only=True)
 
     @property
     @abstractmethod
@@ -42,83 +49,150 @@ class Plan(Spec, ABC):
 
     @property
     @abstractmethod
-    def basis(self) -> Basis:
-        """Why the promise holds."""
+    def own_basis(self) -> Basis:
+        """Why the guarantee holds, notes apart."""
 
     @property
     @abstractmethod
     def work(self) -> Work:
         """Predicted work."""
 
+    @abstractmethod
+    def execute(self, data: Any, run: Run) -> Any:
+        """Draw the output; called by the runner and by other plans only."""
+
+    @abstractmethod
+    def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> Plan:
+        """Return the plan with every mechanism changed."""
+
     @property
-    def risk(self) -> Risk | None:
-        """Predicted error."""
-        return None
+    def basis(self) -> Basis:
+        """Why the guarantee holds: theorem, relation, unit, assumptions, arithmetic."""
+        declared = tuple(assumption for note in self.notes for assumption in note.assumptions)
+        basis = self.own_basis
+        return replace(basis, assumptions=(*basis.assumptions, *declared)) if declared else basis
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised."""
+        """What is guaranteed."""
         return Guarantee(self.event, self.basis)
 
-    def bound(self, released: tuple[Any, ...]) -> Plan:
-        """The plan with its geometry set from released values; the event stays."""
-        return self
+    @property
+    def risk(self) -> Risk | None:
+        """Predicted error, the one number that every screen shows."""
+        return self.own_risk if self.predicted is None else self.predicted
 
+    @property
+    def own_risk(self) -> Risk | None:
+        """Predicted error of the mechanism that gives the value."""
+        return None
+
+    @property
+    def considered(self) -> tuple[Considered, ...]:
+        """The algorithms that were considered, best first."""
+        return tuple(note for note in self.notes if isinstance(note, Considered))
+
+    @property
+    def final(self) -> Mechanism:
+        """The mechanism whose output is the value."""
+        raise ValueError(f"a {self.kind} plan has no final mechanism")
+
+    @property
+    def interactive(self) -> Interactive | None:
+        """The mechanism that answers queries, if the plan can be opened."""
+        return None
+
+    @property
+    def data_facts(self) -> DataFacts:
+        """The number of units and the width of rows that data must have."""
+        width = self.problem.n_features if isinstance(self.problem, Minimize) else None
+        return DataFacts(None if self.problem is None else self.problem.n, width)
+
+    @property
     @abstractmethod
-    def execute(self, data: Any, run: Run) -> Any:
-        """Draw the output; called by the runner only."""
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """All mechanisms, in order."""
+
+    def check(self, data: Any) -> None:
+        """Refuse data that the plan was not made for, before anything is charged; reads public facts only."""
+        check_facts(data, self.data_facts, self.basis)
+        for mechanism in self.mechanisms:
+            mechanism.check(data)
+
+    def output(self, value: Any) -> Any:
+        """Return the part of the value that solves the problem: the output of the last stage."""
+        return value
+
+    def stage_values(self, value: Any) -> dict[str, Any]:
+        """Return what each stage released, by name; stages of stages have dotted names."""
+        return {}
 
     @property
     def batched(self) -> bool:
-        """Whether many outputs can be drawn for less than as many single ones cost."""
+        """Whether many outputs can be drawn for less than as many single ones."""
         return False
 
     def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
-        """Draw independent outputs, each with the law of `execute`: for audits and simulations, never for a release."""
+        """Draw independent outputs, each distributed as `execute`: for audits and simulations, never for a release."""
         return [self.execute(data, run) for _ in range(count)]
 
-    def session(self, data: Any, run: Run) -> Session:
-        """Open for queries; called by the runner only."""
-        return _Once(self, data, run)
-
-    def run(self, data: Any, queries: Iterable[Any] = (), **options: Any) -> Release:
-        """Open, drive, close: see `open_plan` for the options."""
+    def run(self, data: Any = None, queries: Iterable[Any] = (), **options: Any) -> Release:
+        """Check the data, charge, execute: see `run_plan` for the options."""
         return run_plan(self, data, queries, **options)
 
-    def open(self, data: Any, **options: Any) -> Interaction:
-        """An interaction on the data, charged in full: see `open_plan` for the options."""
-        return open_plan(self, data, **options)
+    def open(self, data: Any = None, *, store: Path | str | None = None, **options: Any) -> Interaction:
+        """Open an interaction on the data, charged in full: see `open_plan` for the options."""
+        return open_plan(self, data, store=store, **options)
+
+    def with_notes(self, *notes: Note) -> Self:
+        """Return the plan with more notes; an assumption of a note joins the basis."""
+        return replace(self, notes=(*self.notes, *notes))
+
+    def inner(self) -> Self:
+        """Return the plan as a part of another one, which takes over problem, algorithm, notes and risk."""
+        return replace(self, problem=None, algorithm="", notes=(), predicted=None)
+
+    def rows(self, delta: float = 1e-6) -> list[Row]:
+        """Return the plan as rows: what runs, what is guaranteed at ``delta``, on what basis; then each kind of part."""
+        basis, guarantee = self.basis, replace(self.guarantee, shown_at=delta)
+        rows = [Row("does", in_words(self.event)), Row("promises", str(guarantee)), Row("rests on", basis.theorem)]
+        rows += [Row(a.status, a.text) for a in basis.assumptions]
+        rows += [Row("arithmetic", basis.arithmetic), Row("costs", str(self.work))]
+        if self.risk is not None:
+            rows.append(Row("expect", f"{self.risk.meaning} about {self.risk.expected:.4g}"))
+            if self.risk.vacuous:
+                rows.append(Row("vacuous", "the bound is no better than the public start"))
+        return [*rows, *self._rows_of_parts(delta), *self._rows_of_notes()]
+
+    def explain(self, delta: float = 1e-6) -> str:
+        """Return the rows as text."""
+        return "\n".join(map(str, self.rows(delta)))
 
     @property
     def parts(self) -> tuple[Plan, ...]:
         """The plans that this one is made of."""
-        values = [getattr(self, field.name) for field in fields(self)]
-        groups = [value if isinstance(value, tuple) else (value,) for value in values]
-        return tuple(part for group in groups for part in group if isinstance(part, Plan))
+        return ()
 
-    def explain(self, delta: float = 1e-6) -> str:
-        """The plan in words: what runs, what is promised (at a ``delta``, where it takes one), on what basis; then the
-        same for each kind of part."""
-        basis, promise = self.basis, replace(self.guarantee, shown_at=delta)
-        lines = [f"does       {in_words(self.event)}", f"promises   {promise}", f"rests on   {basis.theorem}"]
-        lines += [f"{a.status:10} {a.text}" for a in basis.assumptions]
-        lines += [f"arithmetic {basis.arithmetic}", f"costs      {self.work}"]
-        if self.risk is not None:
-            lines.append(f"expect     {self.risk.meaning} about {self.risk.expected:.4g}")
-        texts = dict.fromkeys(part.explain(delta) for part in self.parts)
-        for number, text in enumerate(texts, 1):
-            lines += [f"part       {number} of {len(texts)}", text]
-        return "\n".join(lines)
+    def _rows_of_parts(self, delta: float) -> list[Row]:
+        kinds = list(dict.fromkeys(tuple(part.rows(delta)) for part in self.parts))
+        return [
+            row
+            for number, rows in enumerate(kinds, 1)
+            for row in (Row("part", f"{number} of {len(kinds)}"), *rows)
+        ]
+
+    def _rows_of_notes(self) -> list[Row]:
+        return [note.row for note in self.notes if note.row is not None]
 
 
 def plan_from_json(value: Any) -> Plan:
-    """The plan that `Plan.to_json` wrote."""
+    """Return the plan that `Plan.to_json` wrote."""
     return from_json(value, Plan)
 
 
 @dataclass(frozen=True)
 class Step(Plan):
-    """One mechanism."""
+    """One mechanism, and why it is private."""
 
     kind = "step"
     mechanism: Mechanism
@@ -129,7 +203,7 @@ class Step(Plan):
         return self.mechanism.event
 
     @property
-    def basis(self) -> Basis:
+    def own_basis(self) -> Basis:
         return self.why
 
     @property
@@ -137,150 +211,337 @@ class Step(Plan):
         return self.mechanism.work
 
     @property
-    def risk(self) -> Risk | None:
+    def own_risk(self) -> Risk | None:
         return self.mechanism.risk
 
-    def bound(self, released: tuple[Any, ...]) -> Step:
-        step = replace(self, mechanism=self.mechanism.bind(released))
-        if step.event != self.event:
-            raise BindingChangedTheEvent(f"{self.mechanism.kind}.bind changed the event; only geometry may be bound")
-        return step
+    @property
+    def final(self) -> Mechanism:
+        return self.mechanism
+
+    @property
+    def interactive(self) -> Interactive | None:
+        return self.mechanism if isinstance(self.mechanism, Interactive) else None
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        return (self.mechanism,)
+
+    def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> Step:
+        return replace(self, mechanism=change(self.mechanism))
 
     def execute(self, data: Any, run: Run) -> Any:
-        return self.mechanism.run(data, run)
+        return self.mechanism.run(data, run.within(self.event, self.why.relation))
 
     @property
     def batched(self) -> bool:
-        return isinstance(self.mechanism, Batched)
+        return self.mechanism.batched
 
     def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
-        if isinstance(self.mechanism, Batched):
-            return self.mechanism.run_many(data, run, count)
+        if self.batched:
+            outputs: Sequence[Any] = self.mechanism.run_many(data, run, count)  # type: ignore[attr-defined]
+            return outputs
         return super().execute_many(data, run, count)
-
-    def session(self, data: Any, run: Run) -> Session:
-        if isinstance(self.mechanism, Interactive):
-            return self.mechanism.open(data, run)
-        return super().session(data, run)
 
 
 @dataclass(frozen=True)
-class Chain(Plan):
-    """Stages on the same data; each is bound to what earlier ones released. The value is the tuple of all outputs."""
+class Stage(Spec):
+    """A named part of a composition: its plan, how it is bound, and on which part of the data it runs."""
 
-    kind = "chain"
-    stages: tuple[Plan, ...]
+    kind = "stage"
+    omitted: ClassVar = ("binding", "part")
+    name: str
+    plan: Plan
+    binding: Binding | None = None
+    part: int | None = None
+
+
+@dataclass(frozen=True)
+class Combine(Spec, ABC):
+    """A public function of what the stages released; only its value leaves."""
+
+    @abstractmethod
+    def __call__(self, outputs: tuple[Any, ...]) -> Any:
+        """Return the value of the composition."""
+
+
+@dataclass(frozen=True)
+class Last(Combine):
+    """Release the output of the last stage only."""
+
+    kind = "last"
+
+    def __call__(self, outputs: tuple[Any, ...]) -> Any:
+        return outputs[-1]
+
+
+@dataclass(frozen=True)
+class Composition(Plan):
+    """Named stages, each bound by name to what earlier ones released, on all data or on disjoint parts.
+
+    ``shares`` are the sizes of the parts; a stage with ``part=None`` sees all data. The value is the tuple of all
+    outputs, or what ``combine`` makes of them.
+    """
+
+    kind = "composition"
+    omitted: ClassVar = (*Plan.omitted, "shares", "combine")
+    stages: tuple[Stage, ...]
+    shares: tuple[float, ...] = ()
+    combine: Combine | None = None
 
     def __post_init__(self) -> None:
-        _check_parts(self.stages)
+        if not isinstance(self.stages, tuple) or not all(isinstance(stage, Stage) for stage in self.stages):
+            raise ValueError("stages must be a tuple of Stage values")
+        if not self.stages:
+            raise ValueError("a composition needs at least one stage")
+        names = [stage.name for stage in self.stages]
+        if len(set(names)) < len(names) or not all(names):
+            raise ValueError(f"stages must have names that differ, got {names}")
+        used = {stage.part for stage in self.stages} - {None}
+        if used != set(range(len(self.shares))):
+            raise ValueError("each part of the data needs a share and at least one stage")
+        if self.shares and not (min(self.shares) > 0 and sum(self.shares) <= 1 + 1e-9):
+            raise ValueError(f"shares must be positive and sum to at most 1, got {self.shares}")
+        object.__setattr__(self, "stages", tuple(replace(s, plan=s.plan.inner()) for s in self.stages))
+        _ = self.own_basis  # mixed relations and units are refused here
+        for stage in self.stages:
+            if stage.binding is not None:
+                stage.binding.check(stage.plan)
+
+    def _of_part(self, part: int | None) -> tuple[Stage, ...]:
+        return tuple(stage for stage in self.stages if stage.part == part)
 
     @property
     def event(self) -> Event:
-        return events.Composed(tuple(stage.event for stage in self.stages))
+        whole = [stage.plan.event for stage in self._of_part(None)]
+        if self.shares:
+            each = (composed([s.plan.event for s in self._of_part(part)]) for part in range(len(self.shares)))
+            whole.append(events.Parallel(tuple(each), "index"))
+        return composed(whole)
 
     @property
-    def basis(self) -> Basis:
-        return _joined(self.stages, "adaptive composition")
+    def own_basis(self) -> Basis:
+        if not self.shares:
+            return joined_basis(self.stages)
+        disjoint = parallel_basis([joined_basis(self._of_part(part)) for part in range(len(self.shares))], "index")
+        return joined_basis(self._of_part(None), disjoint)
 
     @property
     def work(self) -> Work:
-        return sum((stage.work for stage in self.stages), Work())
+        return sum((self._work_of(stage) for stage in self.stages), Work())
+
+    def _work_of(self, stage: Stage) -> Work:
+        work = stage.plan.work
+        return work if stage.part is None else replace(work, passes=work.passes * self.shares[stage.part])
 
     @property
-    def risk(self) -> Risk | None:
-        return self.stages[-1].risk
+    def own_risk(self) -> Risk | None:
+        return self.stages[-1].plan.risk
 
-    def bound(self, released: tuple[Any, ...]) -> Chain:
-        return replace(self, stages=(self.stages[0].bound(released), *self.stages[1:]))
+    @property
+    def final(self) -> Mechanism:
+        return self.stages[-1].plan.final
 
-    def execute(self, data: Any, run: Run) -> tuple[Any, ...]:
-        released: tuple[Any, ...] = ()
+    @property
+    def parts(self) -> tuple[Plan, ...]:
+        return tuple(stage.plan for stage in self.stages)
+
+    @property
+    def data_facts(self) -> DataFacts:
+        facts = super().data_facts
+        first = self.stages[0]
+        return first.plan.data_facts if self.problem is None and first.part is None else facts
+
+    def output(self, value: Any) -> Any:
+        return self.stages[-1].plan.output(value[-1]) if self.combine is None else value
+
+    def stage_values(self, value: Any) -> dict[str, Any]:
+        if self.combine is not None:
+            return {}
+        values: dict[str, Any] = {}
+        for stage, part in zip(self.stages, value, strict=True):
+            values[stage.name] = part
+            values |= {f"{stage.name}.{name}": one for name, one in stage.plan.stage_values(part).items()}
+        return values
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        return tuple(mechanism for stage in self.stages for mechanism in stage.plan.mechanisms)
+
+    def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> Composition:
+        return replace(self, stages=tuple(replace(s, plan=s.plan.map_steps(change)) for s in self.stages))
+
+    def execute(self, data: Any, run: Run) -> Any:
+        views = data.parts(self.shares) if self.shares else ()
+        outputs: list[Any] = []
+        released: dict[str, Any] = {}
         done = 0.0
-        for stage, share in zip(self.stages, _shares_of_work(self.stages), strict=True):
-            released += (stage.bound(released).execute(data, run.part(done, share)),)
+        for stage, share in zip(self.stages, self._shares_of_work(), strict=True):
+            view = data if stage.part is None else views[stage.part]
+            plan = self._bound(stage, released)
+            outputs.append(plan.execute(view, run.part(done, share)))
+            released[stage.name] = plan.output(outputs[-1])
             done += share
-        return released
+        return self._value(tuple(outputs))
 
     @property
     def batched(self) -> bool:
-        return any(stage.batched for stage in self.stages)
+        return not self.shares and any(stage.plan.batched for stage in self.stages)
 
     def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
-        released: list[tuple[Any, ...]] = [()] * count
+        if self.shares:
+            return super().execute_many(data, run, count)
+        outputs: list[tuple[Any, ...]] = [()] * count
+        released: list[dict[str, Any]] = [{} for _ in range(count)]
         for stage in self.stages:
             # Runs that have released the same so far are runs of one bound plan from here on.
             alike: dict[bytes, list[int]] = {}
-            for index, values in enumerate(released):
-                alike.setdefault(pickle.dumps(values), []).append(index)
+            for index, values in enumerate(outputs):
+                alike.setdefault(pickle.dumps(values) if stage.binding is not None else b"", []).append(index)
             for members in alike.values():
-                outputs = stage.bound(released[members[0]]).execute_many(data, run, len(members))
-                for index, output in zip(members, outputs, strict=True):
-                    released[index] += (output,)
-        return released
+                plan = self._bound(stage, released[members[0]])
+                drawn = plan.execute_many(data, run, len(members))
+                for index, output in zip(members, drawn, strict=True):
+                    outputs[index] += (output,)
+                    released[index][stage.name] = plan.output(output)
+        return [self._value(each) for each in outputs]
+
+    def _bound(self, stage: Stage, released: Mapping[str, Any]) -> Plan:
+        return stage.plan if stage.binding is None else stage.binding.bound(stage.plan, released)
+
+    def _value(self, outputs: tuple[Any, ...]) -> Any:
+        return outputs if self.combine is None else self.combine(outputs)
+
+    def _shares_of_work(self) -> list[float]:
+        """Each stage's part of the planned passes, for progress; equal parts where some plan does not say."""
+        passes = [self._work_of(stage).passes for stage in self.stages]
+        if not all(0 < count < math.inf for count in passes):
+            return [1 / len(passes)] * len(passes)
+        return [count / sum(passes) for count in passes]
+
+
+def composed(parts: Sequence[Event]) -> Event:
+    """Return the events one after the other in one form: no composition in a composition, and none of one."""
+    flat = [
+        each
+        for part in parts
+        for each in (part.events if isinstance(part, events.Composed) else (part,))
+    ]
+    return flat[0] if len(flat) == 1 else events.Composed(tuple(flat))
+
+
+def joined_basis(stages: Sequence[Stage], *more: Basis) -> Basis:
+    """Return the basis of stages on the same data; refuses mixed relations and units."""
+    bases = [*(stage.plan.basis for stage in stages), *more]
+    return reduce(lambda one, other: one.joined(other, "adaptive composition"), bases[1:], bases[0])
 
 
 @dataclass(frozen=True)
-class Key(Spec, ABC):
-    """A public rule that assigns each record to a part by its own values."""
+class Transformation(Spec, ABC):
+    """What the plan behind it sees of the data, and what its value means to the caller.
 
-    @abstractmethod
-    def parts(self, rows: Any) -> Any:
-        """The part number of each row, from that row alone."""
-
-
-@dataclass(frozen=True)
-class Split(Plan):
-    """Plans on disjoint parts of the data.
-
-    ``by="index"``: row i goes to part i modulo the number of parts (replace-one only: a removed row would move all
-    later ones). ``by="coin"``: every row draws its part by a coin of its own. ``by="value"``: ``key`` decides.
+    A transformation maps each unit by itself, so that neighbours stay neighbours, or says in `event` what a unit of
+    the data becomes.
     """
 
-    kind = "split"
-    plans: tuple[Plan, ...]
-    by: str = "coin"
-    key: Key | None = None
+    draws: ClassVar[bool] = False
+    """Whether `transform` draws: then every run of an audit transforms afresh."""
 
-    def __post_init__(self) -> None:
-        _check_parts(self.plans)
-        one_of("by", self.by, ("index", "coin", "value"))
-        if (self.by == "value") != (self.key is not None):
-            raise ValueError("a key goes with by='value', and only with it")
-        if self.by == "index" and self.basis.relation == "add_remove":
-            raise ValueError(
-                "parts by row index need relation='replace': removing a row moves all later rows to other parts; "
-                "use by='coin', which gives every row a coin of its own"
-            )
+    @abstractmethod
+    def transform(self, data: Any, run: Run) -> Any:
+        """Return the data that the plan behind it sees."""
+
+    def inverse(self, value: Any) -> Any:
+        """Return the value of the plan in the caller's terms."""
+        return value
+
+    def event(self, inner: Event) -> Event:
+        """Return what is done to the data before the transformation."""
+        return inner
+
+    def basis(self, inner: Basis) -> Basis:
+        """Return why the guarantee holds for the data before the transformation."""
+        return inner
+
+    def data_facts(self, inner: DataFacts) -> DataFacts:
+        """Return what data must be like before the transformation."""
+        return DataFacts(inner.n, None)
+
+
+@dataclass(frozen=True)
+class TransformedPlan(Plan):
+    """A plan on transformed data: scaled rows, chosen columns, capped users, groups."""
+
+    kind = "transformed_plan"
+    transformation: Transformation
+    plan: Plan
+
+    @staticmethod
+    def of(transformation: Transformation, plan: Plan) -> TransformedPlan:
+        """Wrap a plan; notes, algorithm and predicted risk move to the outer plan."""
+        return TransformedPlan(
+            transformation, plan.inner(), algorithm=plan.algorithm, notes=plan.notes, predicted=plan.predicted,
+            problem=None,
+        )  # fmt: skip
 
     @property
     def event(self) -> Event:
-        return events.Parallel(tuple(plan.event for plan in self.plans), "value" if self.by == "value" else "index")
+        return self.transformation.event(self.plan.event)
 
     @property
-    def basis(self) -> Basis:
-        return parallel_basis([plan.basis for plan in self.plans], self.by)
+    def own_basis(self) -> Basis:
+        return self.transformation.basis(self.plan.basis)
 
     @property
     def work(self) -> Work:
-        return sum((plan.work for plan in self.plans), Work()) * (1 / len(self.plans))
+        return self.plan.work
 
-    def bound(self, released: tuple[Any, ...]) -> Split:
-        return replace(self, plans=tuple(plan.bound(released) for plan in self.plans))
+    @property
+    def own_risk(self) -> Risk | None:
+        return self.plan.risk
 
-    def execute(self, data: Any, run: Run) -> tuple[Any, ...]:
-        number = self._assign(data, run)
-        outputs = []
-        for index, plan in enumerate(self.plans):
-            part = run.part(index / len(self.plans), 1 / len(self.plans))
-            outputs.append(plan.execute(_rows(data, np.flatnonzero(number == index)), part))
-        return tuple(outputs)
+    @property
+    def final(self) -> Mechanism:
+        return self.plan.final
 
-    def _assign(self, data: Any, run: Run) -> Any:
-        if self.key is not None:
-            return np.asarray(self.key.parts(data))
-        if self.by == "index":
-            return np.arange(len(data)) % len(self.plans)
-        return run.noise.integers(len(self.plans), len(data))
+    @property
+    def parts(self) -> tuple[Plan, ...]:
+        return (self.plan,)
+
+    @property
+    def data_facts(self) -> DataFacts:
+        facts = super().data_facts
+        return self.transformation.data_facts(self.plan.data_facts) if self.problem is None else facts
+
+    def output(self, value: Any) -> Any:
+        return self.plan.output(value)
+
+    def stage_values(self, value: Any) -> dict[str, Any]:
+        return self.plan.stage_values(value)
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        return self.plan.mechanisms
+
+    def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> TransformedPlan:
+        return replace(self, plan=self.plan.map_steps(change))
+
+    def execute(self, data: Any, run: Run) -> Any:
+        return self.transformation.inverse(self.plan.execute(self.transformation.transform(data, run), run))
+
+    @property
+    def batched(self) -> bool:
+        return self.plan.batched and not self.transformation.draws
+
+    def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+        if self.transformation.draws:
+            return super().execute_many(data, run, count)
+        seen = self.transformation.transform(data, run)
+        return [self.transformation.inverse(value) for value in self.plan.execute_many(seen, run, count)]
+
+    def rows(self, delta: float = 1e-6) -> list[Row]:
+        if self.event != self.plan.event or self.basis != self.plan.basis:
+            return super().rows(delta)
+        return [*replace(self.plan, predicted=self.risk).rows(delta), *self._rows_of_notes()]
 
 
 @dataclass(frozen=True)
@@ -292,9 +553,10 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Select(Plan):
+class Selection(Plan):
     """The best-scored output of a geometric number of runs of ``plan``, whose outputs are `Scored`; only it leaves.
 
+    A transformation inside ``plan`` that draws does so once for each run; around the selection it draws once.
     Reference: Liu and Talwar (2019), Papernot and Steinke (2022) with eta = 1; mean number of runs 1 / stop.
     """
 
@@ -310,15 +572,27 @@ class Select(Plan):
         return events.Selected(self.plan.event, self.stop)
 
     @property
-    def basis(self) -> Basis:
+    def own_basis(self) -> Basis:
         return replace(self.plan.basis, theorem=f"{self.plan.basis.theorem}; private selection")
 
     @property
     def work(self) -> Work:
         return self.plan.work * (1 / self.stop)
 
-    def bound(self, released: tuple[Any, ...]) -> Select:
-        return replace(self, plan=self.plan.bound(released))
+    @property
+    def parts(self) -> tuple[Plan, ...]:
+        return (self.plan,)
+
+    @property
+    def data_facts(self) -> DataFacts:
+        return self.plan.data_facts if self.problem is None else super().data_facts
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        return self.plan.mechanisms
+
+    def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> Selection:
+        return replace(self, plan=self.plan.map_steps(change))
 
     def execute(self, data: Any, run: Run) -> Scored:
         quiet = run.part(0.0, 0.0)
@@ -329,114 +603,3 @@ class Select(Plan):
             if other.score > best.score or math.isnan(best.score):
                 best = other
         return best
-
-
-@dataclass(frozen=True)
-class Policy(Spec, ABC):
-    """A public rule that chooses the next plan from the answers so far."""
-
-    @abstractmethod
-    def next(self, answers: tuple[Any, ...]) -> Plan | None:
-        """The next plan, or None to stop."""
-
-
-@dataclass(frozen=True)
-class Until(Plan):
-    """Plans chosen one after the other from earlier answers while a privacy filter allows; the promise is the cap.
-
-    Opened, it takes plans of its own relation and unit as queries; run without queries, it follows ``policy``. The
-    value is the tuple of all answers.
-    """
-
-    kind = "until"
-    cap: Event
-    why: Basis
-    policy: Policy | None = None
-
-    def __post_init__(self) -> None:
-        events.Filtered(self.cap)
-
-    @property
-    def event(self) -> events.Filtered:
-        return events.Filtered(self.cap)
-
-    @property
-    def basis(self) -> Basis:
-        return replace(self.why, theorem=f"{self.why.theorem}; privacy filter")
-
-    @property
-    def work(self) -> Work:
-        return Work(passes=math.inf)
-
-    def execute(self, data: Any, run: Run) -> tuple[Any, ...]:
-        session = self.session(data, run)
-        session.drive(())
-        return session.result()
-
-    def session(self, data: Any, run: Run) -> _Filtered:
-        return _Filtered(self, data, run)
-
-
-class _Once(Session):
-    """A plan that answers everything at once: any query gives its value."""
-
-    def __init__(self, plan: Plan, data: Any, run: Run) -> None:
-        self._draw: Callable[[], Any] = lambda: plan.execute(data, run)
-        self._value: Any = None
-
-    def step(self, query: Any) -> Any:
-        return self.result()
-
-    def result(self) -> Any:
-        if not self.done:
-            self._value, self.done = self._draw(), True
-        return self._value
-
-
-class _Filtered(Session):
-    """Charges each plan to the filter before it runs."""
-
-    def __init__(self, plan: Until, data: Any, run: Run) -> None:
-        self._filter = Filter(plan.event, plan.basis.relation)
-        self._basis, self._policy, self._data, self._run = plan.basis, plan.policy, data, run
-        self._answers: tuple[Any, ...] = ()
-
-    def step(self, query: Plan) -> Any:
-        self._basis.joined(query.basis, "")  # refuses another relation or unit
-        self._filter.charge(query.event)
-        self._answers += (query.execute(self._data, self._run),)
-        return self._answers[-1]
-
-    def drive(self, queries: Iterable[Plan]) -> None:
-        super().drive(queries)
-        if self._policy is None or self._answers:
-            return
-        while (plan := self._policy.next(self._answers)) is not None and self._filter.fits(plan.event):
-            self.step(plan)
-
-    def result(self) -> tuple[Any, ...]:
-        return self._answers
-
-
-def _check_parts(parts: tuple[Plan, ...]) -> None:
-    if not isinstance(parts, tuple) or not parts or not all(isinstance(part, Plan) for part in parts):
-        raise ValueError("a plan of several parts needs a non-empty tuple of plans")
-    _joined(parts, "")
-
-
-def _shares_of_work(stages: tuple[Plan, ...]) -> list[float]:
-    """Each stage's part of the planned passes, for progress; equal parts where some plan does not say."""
-    passes = [stage.work.passes for stage in stages]
-    if not all(0 < count < math.inf for count in passes):
-        return [1 / len(stages)] * len(stages)
-    return [count / sum(passes) for count in passes]
-
-
-def _joined(parts: tuple[Plan, ...], rule: str) -> Basis:
-    """The basis of all parts; refuses mixed relations and units."""
-    return reduce(lambda basis, part: basis.joined(part.basis, rule), parts[1:], parts[0].basis)
-
-
-def _rows(data: Any, index: Any) -> Any:
-    """The rows of a part."""
-    return data.rows(index) if hasattr(data, "rows") else np.asarray(data)[index]

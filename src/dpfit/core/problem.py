@@ -1,12 +1,19 @@
-"""Problems: frozen public descriptions of what is asked."""
+"""Problems: frozen public descriptions of what is asked. There are three kinds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfit.core.constants import Constants, constants_of
 from dpfit.geometry.base import Domain
-from dpfit.losses.base import Bounds, Loss
+from dpfit.geometry.l2_ball import L2Ball
+from dpfit.geometry.symmetric import unpack
+from dpfit.losses.base import Bounds, Loss, Parameters
 from dpfit.losses.glm import GLM
 from dpfit.privacy.check import count, non_negative, one_of
 from dpfit.privacy.spec import Spec
@@ -14,55 +21,176 @@ from dpfit.privacy.spec import Spec
 if TYPE_CHECKING:
     from dpfit.kernels.rows import Guards
 
+Floats = NDArray[np.float64]
+Vector = tuple[float, ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Problem(Spec):
-    """What is asked, in public facts only. ``n`` is the number of records the caller declares."""
+    """What is asked, in public facts only.
 
-    n: int
+    ``n`` is the number of protected units that the caller declares. It is None where no plan depends on it, as for
+    counts and streams.
+    """
+
+    n: int | None = None
 
     def __post_init__(self) -> None:
-        count("n", self.n)
+        if self.n is not None:
+            count("n", self.n)
+
+    @property
+    def units(self) -> int:
+        """The declared number of units; ValueError if the caller did not declare it."""
+        if self.n is None:
+            raise ValueError(f"{self.kind} needs the number of units here; pass n, a public number")
+        return self.n
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """The optional facts that this problem has; an algorithm must support each of them."""
+        return frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Minimize(Problem):
-    """Find a parameter of small risk: the mean loss of the records plus (ridge / 2) * norm(theta)**2.
+    """Find theta that minimizes the mean loss of the records plus (ridge / 2) * norm(theta - centre)**2.
 
-    The ridge is on every coordinate, the intercept's too: the curvature that privacy leans on comes from it, never from
-    the data. ``features`` is the number of entries of a row, constant column included.
+    The ridge is on every coordinate, the intercept included: the curvature that privacy rests on comes from the
+    ridge, never from the data.
+
+    Parameters
+    ----------
+    n : int
+        Number of records (or users) that the caller declares.
+    n_features : int
+        Number of entries of a row, constant column included.
+    domain : Domain, optional
+        Set of allowed parameters.
+    objective : {"empirical", "population"}
+        Which risk the solver should make small. It affects accuracy, never privacy.
+    centre : tuple of float, optional
+        Centre of the ridge, by default the origin.
+    trust_ball : L2Ball, optional
+        Ball around a released point to which a stage restricts the parameter.
+    ridge_map : tuple of float, optional
+        Symmetric matrix A, packed by `dpfit.geometry.symmetric.pack`: the ridge is (ridge / 2) * norm(A theta)**2.
+    start : tuple of float, optional
+        Public or released point from which descents start. It affects accuracy, never privacy.
+    public : int, optional
+        Number of public records that come with the data.
+
+    Examples
+    --------
+    >>> from dpfit.losses import Logistic
+    >>> problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(row_norm=2.0), n_features=3, ridge=0.1)
+    >>> problem.constants("replace").smoothness, sorted(problem.facts)
+    (1.0, ['ridge'])
     """
 
     kind = "minimize"
     former: ClassVar = {"features": "n_features"}
+    omitted: ClassVar = ("centre", "trust_ball", "ridge_map", "start", "public")
+    n: int
     loss: Loss
     bounds: Bounds
     n_features: int
     domain: Domain | None = None
     ridge: float = 0.0
     objective: str = "empirical"
+    centre: Vector | None = None
+    trust_ball: L2Ball | None = None
+    ridge_map: Vector | None = None
+    start: Vector | None = None
+    public: int | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        count("n", self.n)
         one_of("objective", self.objective, ("empirical", "population"))
         count("n_features", self.n_features)
         non_negative("ridge", self.ridge)
-        if self.domain is not None and self.domain.dimension != self.dimension:
-            raise ValueError(f"the domain has {self.domain.dimension} dimensions, the parameter {self.dimension}")
+        if self.public is not None:
+            count("public", self.public, least=0)
+        for name in ("domain", "trust_ball"):
+            given = getattr(self, name)
+            if given is not None and given.dimension != self.dimension:
+                raise ValueError(f"the {name} has {given.dimension} dimensions, the parameter {self.dimension}")
+        if self.domain is not None and self.trust_ball is not None:
+            raise ValueError("domain and trust_ball must not both be given; restrict the domain instead")
+        for name in ("centre", "start"):
+            given = getattr(self, name)
+            if given is not None and len(given) != self.dimension:
+                raise ValueError(f"{name} must have {self.dimension} entries, got {len(given)}")
+        if self.ridge_map is not None:
+            if self.centre is not None:
+                raise ValueError("centre and ridge_map must not both be given; move the centre before the row map")
+            if self.ridge_matrix.shape != (self.dimension, self.dimension):
+                raise ValueError(f"ridge_map must pack a matrix of {self.dimension} rows")
+
+    @property
+    def facts(self) -> frozenset[str]:
+        given = {
+            "ridge": self.ridge > 0,
+            "domain": self.domain is not None,
+            "centre": self.centre is not None,
+            "trust_ball": self.trust_ball is not None,
+            "ridge_map": self.ridge_map is not None,
+        }
+        return frozenset(name for name, is_given in given.items() if is_given)
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The parameter of the loss: its size, its public start, and how a flat vector unfolds."""
+        return self.loss.parameters(self.n_features)
 
     @property
     def dimension(self) -> int:
-        """How many numbers the parameter has."""
-        return self.n_features * self.loss.outputs
+        """Number of entries of the flat parameter."""
+        return self.parameters.size
+
+    @property
+    def region(self) -> Domain | None:
+        """Where the parameter lies: the trust ball, the domain, or None for the whole space."""
+        return self.domain if self.trust_ball is None else self.trust_ball
 
     @property
     def radius(self) -> float | None:
-        """How far from the origin the parameter can be; None in the whole space."""
-        return None if self.domain is None else self.domain.reach()
+        """Largest norm of the parameter; None in the whole space."""
+        return None if self.region is None else self.region.reach()
+
+    @property
+    def origin(self) -> Floats:
+        """The public point from which descents start."""
+        if self.start is not None:
+            return np.array(self.start)
+        return self.parameters.start.copy() if self.region is None else self.region.centre
+
+    @cached_property
+    def ridge_matrix(self) -> Floats:
+        """The matrix A of the ridge; the identity where no map is given."""
+        return np.eye(self.dimension) if self.ridge_map is None else unpack(np.array(self.ridge_map))
+
+    def ridge_gradient(self, theta: Floats) -> Floats:
+        """Return the gradient of the ridge at one point or at a stack of points."""
+        if self.ridge_map is not None:
+            return np.asarray(self.ridge * (theta @ self.ridge_matrix @ self.ridge_matrix))
+        return self.ridge * (theta if self.centre is None else theta - np.array(self.centre))
+
+    def project(self, theta: Floats) -> Floats:
+        """Return the nearest allowed point."""
+        return theta if self.region is None else self.region.project(theta)
+
+    def constants(self, relation: str, norm: str = "l2", everywhere: bool = False) -> Constants:
+        """Return the constants of the loss within the region, or for every parameter if ``everywhere``.
+
+        A mechanism whose region is bound late reads ``everywhere=True``: its event must not move with the region.
+        """
+        one_of("norm", norm, ("l2",))
+        return constants_of(self.loss, self.bounds, None if everywhere else self.radius, relation)
 
     @property
     def guards(self) -> Guards:
-        """What the kernels enforce on each record, so that the constants of the loss hold for any input."""
+        """What the kernels enforce on each record, so that the constants hold for any input."""
         guards: Guards = {"row_norm": self.bounds.row_norm}
         if self.bounds.label_lower is not None:
             guards["label_lower"] = self.bounds.label_lower
@@ -73,20 +201,8 @@ class Minimize(Problem):
         return guards
 
     def lipschitz(self, relation: str) -> float:
-        """How far one record (added or removed, or replaced) moves the sum of gradients, at any parameter."""
-        loss, bounds, radius = self.loss, self.bounds, self.radius
-        constant = loss.lipschitz if relation == "add_remove" else loss.lipschitz_diff
-        return constant(bounds, radius).value
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample(Problem):
-    """Draw from a density that depends on the data."""
-
-    kind = "sample"
-    potential: Spec
-    domain: Spec | None = None
-    draws: int = 1
+        """Return the gradient sensitivity under the relation; ValueError with a hint if there is none."""
+        return self.constants(relation).require_sensitivity()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +215,7 @@ class Answer(Problem):
 
 @dataclass(frozen=True, kw_only=True)
 class Interact(Problem):
-    """Answer a stream of at most ``rounds`` adaptively chosen queries."""
+    """Answer over time, at most ``rounds`` times: adaptively chosen queries, or records that arrive."""
 
     kind = "play"
     workload: Spec

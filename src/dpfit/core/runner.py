@@ -1,12 +1,17 @@
-"""The one runner: open the noise, reserve in an account, run, commit; nothing is drawn before it is paid for."""
+"""The one runner: check the data, reserve in an account, run, commit. Nothing is drawn before it is charged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from dpfit.core.mechanism import Run, Session
+from dpfit.core.mechanism import Halted, Interactive, Run, State
+from dpfit.core.store import StateFile
+from dpfit.data.view import View
 from dpfit.noise import Source
 from dpfit.privacy import Guarantee
 
@@ -19,25 +24,37 @@ class Release:
     """What leaves: the output, its guarantee and its plan.
 
     ``private`` is False when the caller set the RNG seed: whoever knows the seed can subtract the noise.
-    ``diagnostics``, if asked for, are not private either.
+    ``facts`` are functions of released values. ``diagnostics``, if asked for, are not private.
     """
 
     value: Any
     plan: Plan
     private: bool
     diagnostics: dict[str, Any] | None = field(default=None, repr=False)
+    halted: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised about the value."""
+        """What is guaranteed about the value."""
         return self.plan.guarantee
+
+    @property
+    def output(self) -> Any:
+        """The part of the value that solves the problem: the output of the last stage."""
+        return self.plan.output(self.value)
+
+    @property
+    def stages(self) -> dict[str, Any]:
+        """What each stage of a composition released, by name."""
+        return self.plan.stage_values(self.value)
 
 
 class Account(Protocol):
     """Where budget is kept. Reserving comes before data is touched; a reservation never committed stays spent."""
 
     def reserve(self, plan: Plan) -> Any:
-        """Set the plan's cost aside, or raise; returns a token."""
+        """Set the plan's privacy cost aside, or raise; returns a token."""
 
     def commit(self, token: Any, release: Release) -> None:
         """Record that the release happened."""
@@ -48,33 +65,99 @@ class InteractionClosed(RuntimeError):
 
 
 class Interaction:
-    """Queries and answers over time; the whole event was charged when it was opened."""
+    """Queries and answers over time; the whole event was charged when it was opened.
 
-    def __init__(self, plan: Plan, session: Session, run: Run, account: Account | None, token: Any) -> None:
+    One interaction gives one answer for each step: steps are serialized by a lock, a forked child cannot go on with
+    its parent's interaction, and an interaction is neither copied nor pickled.
+    """
+
+    def __init__(
+        self, plan: Plan, data: View | None, run: Run, *, account: Account | None, token: Any, store: StateFile | None
+    ) -> None:
+        mechanism = plan.interactive
+        if mechanism is None:
+            raise ValueError(f"a {plan.kind} plan answers once; call plan.run(data) instead of plan.open(data)")
         self.plan = plan
-        self._session, self._run, self._account, self._token = session, run, account, token
+        self._mechanism: Interactive = mechanism
+        self._data, self._run, self._account, self._token = data, run, account, token
+        self._store = store
+        self._lock, self._process = threading.Lock(), os.getpid()
+        self._state: State = {}
+        self._steps, self._halted, self._private = 0, False, run.noise.private
         self._release: Release | None = None
+        self.last: Any = None
+        """The last answer, for a caller that was killed before it came."""
+
+    def _begin(self) -> None:
+        self._state = self._mechanism.init(self._data, self._run)
+        self._save()
+
+    def _continue(self, saved: Mapping[str, Any]) -> None:
+        self._state, self._steps, self.last = saved["state"], saved["steps"], saved["last"]
+        self._halted, self._private = saved["halted"], saved["private"]
+        if self._run.filter is not None:
+            self._run.filter.restore(saved["spent"])
 
     @property
     def done(self) -> bool:
         """Whether it answers no more."""
-        return self._release is not None or self._session.done
+        return (
+            self._release is not None
+            or self._halted
+            or self._steps >= self._mechanism.rounds
+            or self._mechanism.is_done(self._state)
+        )
 
     def step(self, query: Any = None) -> Any:
         """Answer one query."""
-        if self.done:
-            raise InteractionClosed("this interaction has ended; open the plan again (and pay again) to ask more")
-        return self._session.step(query)
+        return self._answer(query, self._data)
+
+    def observe(self, chunk: Any) -> Any:
+        """Feed records that arrived; returns the estimate after them."""
+        basis = self.plan.basis
+        return self._answer(None, View.of(chunk, basis.relation, basis.unit, self._run.noise))
+
+    def _answer(self, query: Any, data: View | None) -> Any:
+        with self._lock:
+            if os.getpid() != self._process:
+                raise InteractionClosed("a forked process cannot go on with its parent's interaction; resume it there")
+            if self.done:
+                raise InteractionClosed("this interaction has ended; open the plan again (and pay again) to ask more")
+            # A step that fails after it drew noise must not be asked again: it counts before it is answered.
+            self._steps += 1
+            state, answer = self._mechanism.step(self._state, query, data, self._run)
+            self._state = state
+            self._halted = isinstance(answer, Halted)
+            self.last = answer.value if isinstance(answer, Halted) else answer
+            self._save()
+            return self.last
+
+    def _save(self) -> None:
+        """Store the state before an answer leaves."""
+        if self._store is not None:
+            spent = None if self._run.filter is None else self._run.filter.spent
+            self._store.write(
+                plan=self.plan.fingerprint, token=self._token, steps=self._steps, state=self._state, spent=spent,
+                last=self.last, halted=self._halted, private=self._private,
+            )  # fmt: skip
 
     def drive(self, queries: Iterable[Any]) -> None:
-        """Put the queries one by one until the interaction ends; a plan with a policy follows it if there are none."""
-        self._session.drive(queries)
+        """Put the queries one by one until the interaction ends; a mechanism that drives itself needs none."""
+        for query in queries:
+            if self.done:
+                return
+            self.step(query)
+        while self._mechanism.self_driven and not self.done:
+            self.step()
+            self._run.progress(self._steps / self._mechanism.rounds)
 
     def close(self) -> Release:
         """End the interaction and commit what was reserved; closing twice gives the same release."""
         if self._release is None:
-            value = self._session.result()
-            self._release = Release(value, self.plan, self._run.noise.private, self._run.diagnostics)
+            value = self._mechanism.finish(self._state)
+            self._release = Release(
+                value, self.plan, self._private, self._run.diagnostics, self._halted, self._run.published
+            )
             if self._account is not None:
                 self._account.commit(self._token, self._release)
         return self._release
@@ -86,28 +169,88 @@ class Interaction:
         if error[0] is None:
             self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an interaction cannot be copied or pickled: each copy would answer for one charge")
+
+    __copy__ = __deepcopy__ = __reduce__  # type: ignore[assignment]
+
 
 def open_plan(
     plan: Plan,
-    data: Any,
+    data: Any = None,
+    *,
+    account: Account | None = None,
+    store: Path | str | None = None,
+    random_state: int | None = None,
+    diagnostics: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> Interaction:
+    """Check the data, reserve the plan in ``account``, and open the plan on the data.
+
+    ``store`` is a file for the state, which is private: it is written before each answer leaves, and `resume` goes on
+    from it. ``random_state`` is an RNG seed for tests; a seeded release is not private and says so. ``progress`` is
+    called with the share of the work done.
+    """
+    run, view = _prepare(plan, data, random_state, diagnostics, progress)
+    if plan.interactive is None:
+        raise ValueError(f"a {plan.kind} plan answers once; call plan.run(data) instead of plan.open(data)")
+    if store is not None and not plan.interactive.resumable:
+        raise ValueError(f"the state of {plan.interactive.kind} cannot be stored; open the plan without store")
+    file = None if store is None else StateFile.new(store)
+    token = account.reserve(plan) if account is not None else None
+    interaction = Interaction(
+        plan, view, run.within(plan.event, plan.basis.relation), account=account, token=token, store=file
+    )
+    interaction._begin()
+    return interaction
+
+
+def resume(plan: Plan, store: Path | str, data: Any = None, *, account: Account | None = None) -> Interaction:
+    """Go on with an interaction from its state file, in this or another process; nothing is charged again.
+
+    Noise is drawn afresh: the file holds none of the future.
+    """
+    run, view = _prepare(plan, data, None, False, None)
+    file = StateFile.existing(store)
+    saved = file.read(plan.fingerprint)
+    interaction = Interaction(
+        plan, view, run.within(plan.event, plan.basis.relation), account=account, token=saved["token"], store=file
+    )
+    interaction._continue(saved)
+    return interaction
+
+
+def run_plan(
+    plan: Plan,
+    data: Any = None,
+    queries: Iterable[Any] = (),
     *,
     account: Account | None = None,
     random_state: int | None = None,
     diagnostics: bool = False,
     progress: Callable[[float], None] | None = None,
-) -> Interaction:
-    """Open the noise, reserve the plan in ``account``, and open the plan on the data.
-
-    ``random_state`` is an RNG seed for tests; a seeded release is not private and says so. ``progress`` is called with
-    the share of the work done.
-    """
-    run = Run(Source(random_state), progress, {} if diagnostics else None)  # a seed that is none costs nothing
+) -> Release:
+    """Run a plan once: check the data, reserve, execute, commit. An interactive plan is opened, driven and closed."""
+    options: dict[str, Any] = {"random_state": random_state, "diagnostics": diagnostics, "progress": progress}
+    if plan.interactive is not None:
+        interaction = open_plan(plan, data, account=account, **options)
+        interaction.drive(queries)
+        return interaction.close()
+    run, view = _prepare(plan, data, random_state, diagnostics, progress)
     token = account.reserve(plan) if account is not None else None
-    return Interaction(plan, plan.session(data, run), run, account, token)
+    value = plan.execute(view, run)
+    release = Release(value, plan, run.noise.private, run.diagnostics, isinstance(value, Halted), run.published)
+    if account is not None:
+        account.commit(token, release)
+    return release
 
 
-def run_plan(plan: Plan, data: Any, queries: Iterable[Any] = (), **options: Any) -> Release:
-    """Open the plan, put the queries one by one until it ends, close."""
-    interaction = open_plan(plan, data, **options)
-    interaction.drive(queries)
-    return interaction.close()
+def _prepare(
+    plan: Plan, data: Any, random_state: int | None, diagnostics: bool, progress: Callable[[float], None] | None
+) -> tuple[Run, View]:
+    """Open the noise and check the data against the plan, before anything is reserved."""
+    run = Run(Source(random_state), progress, {} if diagnostics else None)  # an invalid seed is refused here
+    basis = plan.basis
+    view = View.of(data, basis.relation, basis.unit, run.noise)
+    plan.check(view)
+    return run, view

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpfit.privacy.check import moderate, non_negative, number
 from dpfit.privacy.spec import Spec
@@ -86,6 +90,14 @@ def parameter_radius(radius: float | None) -> float:
     return checked if checked <= 1e100 else math.inf
 
 
+class Parameters(NamedTuple):
+    """The parameter of a loss: the size of the flat vector, its public start, and the form that the loss reads."""
+
+    size: int
+    start: NDArray[np.float64]
+    unravel: Callable[[NDArray[np.float64]], Any]
+
+
 @dataclass(frozen=True)
 class Loss(Spec, ABC):
     """A loss of one example, as a function of the parameter theta.
@@ -103,6 +115,17 @@ class Loss(Spec, ABC):
     def outputs(self) -> int:
         """How many numbers the parameter has for each entry of a row."""
         return 1
+
+    def parameters(self, n_features: int) -> Parameters:
+        """Return the parameter for rows of ``n_features`` entries: a vector of zeros, or a matrix of several outputs.
+
+        >>> from dpfit.losses import Softmax
+        >>> Softmax(3).parameters(2).unravel(np.arange(6.0)).shape
+        (2, 3)
+        """
+        size = n_features * self.outputs
+        shape = (n_features, self.outputs) if self.outputs > 1 else (n_features,)
+        return Parameters(size, np.zeros(size), lambda flat: flat.reshape(shape))
 
     @property
     def convex(self) -> bool:

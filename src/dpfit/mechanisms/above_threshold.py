@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 
-from dpfit.core import Interact, Interactive, Plan, Run, Session, Step, require_records
+from dpfit.core import Algorithm, Example, Interact, Interactive, Plan, Run, State, Step
 from dpfit.noise import Grid, Laplace, rounded
 from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count, number, one_of, positive
@@ -60,61 +61,111 @@ class AboveThreshold(Interactive):
     def event(self) -> Event:
         return Pure(self.epsilon)
 
-    def open(self, data: Any, run: Run) -> Session:
-        return _Threshold(self, data, run)
+    @cached_property
+    def grid(self) -> Grid:
+        """The grid that queries and threshold are rounded to."""
+        return Grid.fitting(self.queries.sensitivity, 1, "l1")
+
+    @cached_property
+    def query_scale(self) -> float:
+        """Scale of the noise of each query, in steps of the grid."""
+        return math.nextafter(4 * self._charged / self.epsilon, math.inf)
+
+    @cached_property
+    def threshold_scale(self) -> float:
+        """Scale of the noise of the threshold, in steps of the grid."""
+        return math.nextafter(2 * self._charged / self.epsilon, math.inf)
+
+    @property
+    def _charged(self) -> float:
+        """The sensitivity of a query rounded to the grid, in steps."""
+        return (self.queries.sensitivity + self.grid.rounding(1, "l1")) / self.grid.step
+
+    def init(self, data: Any, run: Run) -> State:
+        """Draw the noise of the threshold, once."""
+        noise = int(rounded(Laplace(), self.threshold_scale, 1, run.noise)[0])
+        return {"threshold": int(self.grid.quantize(self.queries.threshold)) + noise, "answers": ()}
+
+    def step(self, state: State, given: Query, data: Any, run: Run) -> tuple[State, bool]:
+        """Say whether the noisy query is at or above the noisy threshold; the halting answer is the last."""
+        return self.compare(state, query_value(given, data), run)
+
+    def compare(self, state: State, value: float, run: Run) -> tuple[State, bool]:
+        """Compare the value of a query, with fresh noise, with the noisy threshold."""
+        noise = int(rounded(Laplace(), self.query_scale, 1, run.noise)[0])
+        above = int(self.grid.quantize(value)) + noise >= state["threshold"]
+        return state | {"answers": (*state["answers"], above)}, above
+
+    def is_done(self, state: State) -> bool:
+        """Whether the last answer halted the interaction."""
+        answers = state["answers"]
+        return bool(answers) and answers[-1] == (self.queries.halt == "above")
+
+    def finish(self, state: State) -> tuple[bool, ...]:
+        return tuple(state["answers"])
+
+    def adversarial(self, data: Any, neighbour: Any) -> tuple[Distance, ...]:
+        """Return a few queries that move towards halting on the neighbour, then one that moves away from it.
+
+        That the first stay silent and the last one halts is less likely on the neighbour by the full noise of the
+        threshold and of the last query, where the proof spends its two halves of epsilon. More than four queries come
+        closer to epsilon, on transcripts that are too rare to be counted.
+        """
+        towards = 1.0 if self.queries.halt == "above" else -1.0
+        s = towards * self.queries.sensitivity
+        near = Distance(data, self.queries.threshold, s)
+        last = Distance(data, self.queries.threshold + 2 * s / self.epsilon, -s)
+        return (*[near] * (min(self.rounds, 4) - 1), last)
 
 
-class _Threshold(Session):
-    """Noise drawn once for the threshold, once for each query; dead after halting."""
+Query = Callable[[Any], float]
 
-    def __init__(self, mechanism: AboveThreshold, data: Any, run: Run) -> None:
-        self._mechanism, self._data, self._run = mechanism, data, run
-        queries = mechanism.queries
-        self._grid = Grid.fitting(queries.sensitivity, 1, "l1")
-        # The sensitivity of a query rounded to the grid, in steps.
-        charged = (queries.sensitivity + self._grid.rounding(1, "l1")) / self._grid.step
-        self._query_scale = math.nextafter(4 * charged / mechanism.epsilon, math.inf)
-        scale = math.nextafter(2 * charged / mechanism.epsilon, math.inf)
-        self._threshold = int(self._grid.quantize(queries.threshold)) + self._draw(scale)
-        self._answers: tuple[bool, ...] = ()
 
-    def step(self, query: Callable[[Any], float]) -> bool:
-        """Whether the noisy query is at or above the noisy threshold; the halting answer is the last."""
-        if not callable(query):
-            raise TypeError("a query is a function from the data to a number")
-        noisy = int(self._grid.quantize(float(query(self._data)))) + self._draw(self._query_scale)
-        above = noisy >= self._threshold
-        self._answers += (above,)
-        self.done = above == (self._mechanism.queries.halt == "above") or len(self._answers) >= self._mechanism.rounds
-        return above
-
-    def result(self) -> tuple[bool, ...]:
-        return self._answers
-
-    def _draw(self, scale: float) -> int:
-        return int(rounded(Laplace(), scale, 1, self._run.noise)[0])
+def query_value(query: Query, data: Any) -> float:
+    """Return the value of a query on the caller's data."""
+    if not callable(query):
+        raise TypeError(f"a query must be a function from the data to a number, got {type(query).__name__}")
+    return float(query(data.given))
 
 
 @dataclass(frozen=True)
-class AboveThresholdAlgorithm:
-    """Plans an interaction."""
+class Distance:
+    """The query "level, plus change if the data are not the reference".
 
-    name: str = "above_threshold"
+    As min(1, number of changed records) times ``change`` it moves by at most ``abs(change)`` between neighbours.
+    """
 
-    def plan(self, problem: Interact, budget: Budget, **options: Any) -> Plan:
-        """One interactive step that spends the whole pure budget.
+    reference: Any
+    level: float
+    change: float
+
+    def __call__(self, data: Any) -> float:
+        same = len(data) == len(self.reference) and bool(np.all(np.asarray(data) == np.asarray(self.reference)))
+        return self.level + (0.0 if same else self.change)
+
+
+class AboveThresholdSearch(Algorithm[Interact]):
+    """Find the first query above (or below) a threshold, for the privacy cost of one.
+
+    Guarantee: epsilon-DP for the whole transcript, for any number and any choice of queries.
+    Reference: Dwork and Roth (2014) Theorem 3.23; [Liu24] Algorithms 27 and 34.
+    """
+
+    name = "above_threshold"
+    summary = "which query is the first above (or below) a threshold"
+    reference = "Dwork and Roth (2014) Theorem 3.23; [Liu24] Algorithms 27 and 34"
+    solves = Interact
+    workloads = (ThresholdQueries,)
+    guarantees = ("pure",)
+    tier = "specialised"
+
+    def _plan(self, problem: Interact, budget: Budget) -> Plan:
+        """Plan one interactive step that spends the whole pure budget.
 
         >>> problem = Interact(n=100, workload=ThresholdQueries(threshold=50.0), rounds=1000)
         >>> above_threshold.plan(problem, Budget(epsilon=1.0)).guarantee.pure
         1.0
         """
-        if options:
-            raise TypeError(f"{self.name} has no option {next(iter(options))!r}")
-        require_records(self.name, budget)
-        if not isinstance(problem.workload, ThresholdQueries):
-            raise ValueError(f"above_threshold answers ThresholdQueries, not {problem.workload.kind!r}")
-        if budget.epsilon is None:
-            raise ValueError("above_threshold promises pure epsilon; give a budget with epsilon")
         basis = Basis(
             "above threshold (Dwork and Roth 2014, Theorem 3.23)",
             budget.relation,
@@ -122,13 +173,14 @@ class AboveThresholdAlgorithm:
             (Assumption("no query moves by more than the declared sensitivity", "declared"),),
             "exact",
         )
-        return Step(AboveThreshold(float(budget.epsilon), problem.workload, problem.rounds), basis)
+        queries = cast(ThresholdQueries, problem.workload)
+        return Step(AboveThreshold(float(budget.epsilon or 0.0), queries, problem.rounds), basis)
 
-    def example(self, relation: str) -> tuple[Interact, Any, Any]:
-        """Counts of ones; a one becomes a zero or leaves."""
+    def example(self, relation: str) -> Example:
+        """Return counts of ones; a one becomes a zero or leaves."""
         problem = Interact(n=3, workload=ThresholdQueries(threshold=2.0), rounds=4)
         ones = np.ones(3)
-        return problem, ones, (ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0]))
+        return Example(problem, ones, ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0]))
 
 
-above_threshold = AboveThresholdAlgorithm()
+above_threshold = AboveThresholdSearch()

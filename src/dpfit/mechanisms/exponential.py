@@ -159,7 +159,7 @@ class ExponentialMechanism:
             (Assumption("each score is clamped into the declared range", "enforced"),),
             "exact",
         )
-        return Step(ExponentialChoice(float(epsilon), problem.workload, problem.n, budget.relation), why)
+        return Step(ExponentialChoice(float(epsilon), problem.workload, problem.units, budget.relation), why)
 
     def example(self, relation: str) -> tuple[Answer, Any, Any]:
         """Records that tie, one of which turns from one candidate to the other, or leaves."""

@@ -135,7 +135,7 @@ class MeanAlgorithm:
             raise ValueError(f"{self.name} answers a BoundedMean workload, not {problem.workload.kind!r}")
         template = (Gaussian if self.noise == "gaussian" else Laplace)(1.0)
         multiplier = calibrated(self.name, template, budget).to_json()["noise_multiplier"]
-        mechanism = NoisyMean(self.noise, multiplier, problem.workload, problem.n, budget.relation)
+        mechanism = NoisyMean(self.noise, multiplier, problem.workload, problem.units, budget.relation)
         return Step(mechanism, mean_basis(self.noise, budget))
 
     def example(self, relation: str) -> tuple[Answer, Any, Any]:

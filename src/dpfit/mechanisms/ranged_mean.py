@@ -109,7 +109,7 @@ class RangedMeanAlgorithm:
         stages = calibrated(self.name, template, budget).to_json()["events"]
         multipliers = [stage["noise_multiplier"] for stage in stages]
         first = PrivateRange(multipliers[0], query.lower, query.upper, bins, budget.relation)
-        second = RangedMean("gaussian", multipliers[1], query, problem.n, budget.relation)
+        second = RangedMean("gaussian", multipliers[1], query, problem.units, budget.relation)
         counted = Assumption("each record counts in one histogram bin", "enforced")
         why = Basis("Gaussian mechanism [Gan22, Fact 15]", budget.relation, budget.unit, (counted,), "exact")
         return Chain((Step(first, why), Step(second, mean_basis("gaussian", budget))))

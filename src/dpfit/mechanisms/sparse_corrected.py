@@ -51,12 +51,12 @@ class CorrectedCounts(Mechanism):
 
     def corrections(self, noise: Floats, run: Run) -> Floats:
         """Noisy values of the noise where it was found to be large, zero elsewhere."""
-        session = self.correction.open(noise, run)
-        found = np.zeros(noise.shape)
-        for index in range(noise.size):
-            if session.done:
+        correction, found = self.correction, np.zeros(noise.shape)
+        state = correction.init(None, run)
+        for index, value in enumerate(noise):
+            if correction.is_done(state):
                 break
-            answer = session.step(lambda values, index=index: values[index])
+            state, answer = correction.answer(state, float(value), run)
             found[index] = 0.0 if answer is None else answer
         return found
 

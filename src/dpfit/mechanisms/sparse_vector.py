@@ -1,8 +1,8 @@
 """Sparse vector: a stream of queries, of which the few above a threshold are found and, if asked for, answered.
 
 Guarantee: the composition of ``hits`` runs of above threshold, each epsilon-DP, and of ``hits`` noisy answers; however
-many queries are asked and however they are chosen. Reference: [Gan22] Theorem 36; Dwork and Roth (2014), Section 3.6;
-card 10/C12. The printed split of the budget starves the answers (`theory.counting_queries.monograph_sparse_vector`);
+many queries are asked and however they are chosen. Reference: [Gan22] Theorem 36; Dwork and Roth (2014), Section 3.6.
+The printed split of the budget starves the answers (`theory.counting_queries.monograph_sparse_vector`);
 here both parts are accounted as what they are and calibrated together.
 
 After each hit the threshold is drawn again and every query has fresh noise: reusing either is the classical error. An
@@ -12,22 +12,19 @@ answer has noise of its own, never that of the comparison.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 
-from dpfit.core import Interact, Interactive, Mechanism, Plan, Run, Session, Step, require_records
-from dpfit.mechanisms.above_threshold import AboveThreshold, ThresholdQueries
+from dpfit.core import Algorithm, Example, Interact, Interactive, Plan, Run, State, Step
+from dpfit.mechanisms.above_threshold import AboveThreshold, Query, ThresholdQueries, query_value
 from dpfit.noise import add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of, positive
 from dpfit.privacy.event import Composed, Event, Gaussian, Laplace, Pure, Repeated
 from dpfit.privacy.spec import Spec
-
-M = TypeVar("M", bound=Mechanism)
-
 
 @dataclass(frozen=True)
 class SparseQueries(Spec):
@@ -73,8 +70,54 @@ class SparseVector(Interactive):
         law = Laplace if self.noise == "laplace" else Gaussian
         return sparse_event(self.queries, self.epsilon, law(self.noise_multiplier))
 
-    def open(self, data: Any, run: Run) -> Session:
-        return _Sparse(self, data, run)
+    @cached_property
+    def search(self) -> AboveThreshold:
+        """The search for one hit."""
+        queries = ThresholdQueries(self.queries.threshold, self.queries.sensitivity)
+        return AboveThreshold(self.epsilon, queries, self.rounds)
+
+    def init(self, data: Any, run: Run) -> State:
+        """Open the first search."""
+        return {"search": self.search.init(data, run), "answers": (), "hits": 0}
+
+    def step(self, state: State, given: Query, data: Any, run: Run) -> tuple[State, float | bool | None]:
+        """Answer None below the threshold; above it the noisy value, or True if values were not asked for."""
+        return self.answer(state, query_value(given, data), run)
+
+    def answer(self, state: State, value: float, run: Run) -> tuple[State, float | bool | None]:
+        """Answer a query of this value.
+
+        A hit opens a new search, with a new threshold: reusing either noise is the classical error.
+        """
+        search, found = self.search.compare(state["search"], abs(value) if self.queries.absolute else value, run)
+        answer: float | bool | None = None
+        if found:
+            answer = self._noisy(value, run) if self.queries.answers else True
+            search = self.search.init(None, run)
+        answers = (*state["answers"], answer)
+        return {"search": search, "answers": answers, "hits": state["hits"] + found}, answer
+
+    def is_done(self, state: State) -> bool:
+        """Whether all hits were found."""
+        return bool(state["hits"] >= self.queries.hits)
+
+    def finish(self, state: State) -> tuple[float | bool | None, ...]:
+        return tuple(state["answers"])
+
+    def adversarial(self, data: Any, neighbour: Any) -> tuple[Any, ...]:
+        """Return the queries that are hard on one search, once for each hit."""
+        one = replace(self.search, rounds=max(1, self.rounds // self.queries.hits))
+        return one.adversarial(data, neighbour) * self.queries.hits
+
+    def _noisy(self, value: float, run: Run) -> float:
+        """Return the value with noise of its own, never that of the comparison."""
+        sensitivity, multiplier = self.queries.sensitivity, self.noise_multiplier
+        values, source = np.array([value]), run.noise
+        if self.noise == "laplace":
+            noisy = add_laplace(values, l1_sensitivity=sensitivity, noise_multiplier=multiplier, source=source)
+        else:
+            noisy = add_gaussian(values, l2_sensitivity=sensitivity, noise_multiplier=multiplier, source=source)
+        return float(noisy[0])
 
 
 def sparse_event(queries: SparseQueries, epsilon: float, answer: Event) -> Event:
@@ -83,60 +126,23 @@ def sparse_event(queries: SparseQueries, epsilon: float, answer: Event) -> Event
     return Composed((found, Repeated(answer, queries.hits))) if queries.answers else found
 
 
-class _Sparse(Session):
-    """One above-threshold session for each hit, one after the other; dead after the last."""
+class SparseVectorSearch(Algorithm[Interact]):
+    """Find and answer the few queries of a stream that are above a threshold.
 
-    def __init__(self, mechanism: SparseVector, data: Any, run: Run) -> None:
-        self._mechanism, self._data, self._run = mechanism, data, run
-        queries = mechanism.queries
-        self._finder = AboveThreshold(
-            mechanism.epsilon, ThresholdQueries(queries.threshold, queries.sensitivity), mechanism.rounds
-        )
-        self._search = self._finder.open(data, run)
-        self._answers: tuple[float | bool | None, ...] = ()
-        self._hits = 0
+    Guarantee: the composition of ``hits`` searches and ``hits`` noisy answers, for any number and choice of queries.
+    Reference: [Gan22] Theorem 36; Dwork and Roth (2014) Section 3.6.
+    """
 
-    def step(self, query: Callable[[Any], float]) -> float | bool | None:
-        """None below the threshold; above it the noisy value, or True if values were not asked for."""
-        if not callable(query):
-            raise TypeError("a query is a function from the data to a number")
-        queries = self._mechanism.queries
-        value = float(query(self._data))
-        found = self._search.step(lambda _: abs(value) if queries.absolute else value)
-        answer: float | bool | None = None
-        if found:
-            answer = self._noisy(value) if queries.answers else True
-            self._hits += 1
-            self._search = self._finder.open(self._data, self._run)
-        self._answers += (answer,)
-        self.done = self._hits >= queries.hits or len(self._answers) >= self._mechanism.rounds
-        return answer
+    name = "sparse_vector"
+    summary = "find and answer the few queries of a stream that are above a threshold"
+    reference = "[Gan22] Theorem 36; Dwork and Roth (2014) Section 3.6"
+    solves = Interact
+    workloads = (SparseQueries,)
+    guarantees = ("pure", "approximate", "gdp", "zcdp")
+    tier = "specialised"
 
-    def result(self) -> tuple[float | bool | None, ...]:
-        return self._answers
-
-    def _noisy(self, value: float) -> float:
-        mechanism, source = self._mechanism, self._run.noise
-        sensitivity, multiplier = mechanism.queries.sensitivity, mechanism.noise_multiplier
-        if mechanism.noise == "laplace":
-            noisy = add_laplace(
-                np.array([value]), l1_sensitivity=sensitivity, noise_multiplier=multiplier, source=source
-            )
-        else:
-            noisy = add_gaussian(
-                np.array([value]), l2_sensitivity=sensitivity, noise_multiplier=multiplier, source=source
-            )
-        return float(noisy[0])
-
-
-@dataclass(frozen=True)
-class SparseVectorAlgorithm:
-    """Plans an interaction."""
-
-    name: str = "sparse_vector"
-
-    def plan(self, problem: Interact, budget: Budget, *, share: float = 0.6) -> Plan:
-        """One interactive step; ``share`` of each hit's loss is for finding it, the rest for answering it.
+    def _plan(self, problem: Interact, budget: Budget, *, share: float = 0.6) -> Plan:
+        """Plan one interactive step; ``share`` of each hit's loss is for finding it, the rest for answering it.
 
         Answers have Laplace noise under a pure budget and Gaussian noise under any other.
 
@@ -144,10 +150,7 @@ class SparseVectorAlgorithm:
         >>> round(sparse_vector.plan(problem, Budget(epsilon=1.0)).guarantee.pure, 9)
         1.0
         """
-        require_records(self.name, budget)
-        queries = problem.workload
-        if not isinstance(queries, SparseQueries):
-            raise ValueError(f"{self.name} answers SparseQueries, not {queries.kind!r}")
+        queries = cast(SparseQueries, problem.workload)
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         noise = "laplace" if budget.kind == "pure" else "gaussian"
@@ -155,29 +158,17 @@ class SparseVectorAlgorithm:
         def mechanism(level: float) -> SparseVector:
             return SparseVector(share / level, noise, level / (1 - share), queries, problem.rounds)
 
-        return Step(quietest(mechanism, budget), sparse_basis(budget))
+        return Step(calibrate(mechanism, budget), sparse_basis(budget))
 
-    def example(self, relation: str) -> tuple[Interact, Any, Any]:
-        """Counts of ones; a one becomes a zero or leaves."""
+    def example(self, relation: str) -> Example:
+        """Return counts of ones; a one becomes a zero or leaves."""
         problem = Interact(n=3, workload=SparseQueries(threshold=2.0, hits=2), rounds=4)
         ones = np.ones(3)
-        return problem, ones, (ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0]))
-
-
-def quietest(make: Callable[[float], M], budget: Budget) -> M:
-    """The mechanism of the lowest noise level within the budget."""
-    tried: dict[Event, M] = {}
-
-    def event(level: float) -> Event:
-        mechanism = make(level)
-        tried[mechanism.event] = mechanism
-        return mechanism.event
-
-    return tried[calibrate(event, budget)]
+        return Example(problem, ones, ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0]))
 
 
 def sparse_basis(budget: Budget) -> Basis:
-    """Why an interaction is private."""
+    """Return why an interaction is private."""
     return Basis(
         "above threshold (Dwork and Roth 2014, Theorem 3.23); adaptive composition",
         budget.relation,
@@ -187,4 +178,4 @@ def sparse_basis(budget: Budget) -> Basis:
     )
 
 
-sparse_vector = SparseVectorAlgorithm()
+sparse_vector = SparseVectorSearch()

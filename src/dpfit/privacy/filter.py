@@ -52,6 +52,17 @@ class Filter:
         """What is left, in the currency of the cap."""
         return self.cap - self._spent
 
+    @property
+    def spent(self) -> Fraction:
+        """What was charged so far, in the currency of the cap."""
+        return self._spent
+
+    def restore(self, spent: Fraction) -> None:
+        """Go on from what an earlier process had charged."""
+        if not self._spent <= spent <= self.cap:
+            raise ValueError("spent must lie between what was charged and the cap")
+        self._spent = spent
+
     def cost(self, event: Event) -> Fraction:
         """The price of an event in the currency of the cap."""
         try:

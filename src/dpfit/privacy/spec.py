@@ -23,6 +23,8 @@ class Spec:
     kind: ClassVar[str] = ""
     former: ClassVar[dict[str, str]] = {}
     """Names that fields had in files of earlier versions."""
+    omitted: ClassVar[tuple[str, ...]] = ()
+    """Fields that are not written while they hold their default."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -37,7 +39,9 @@ class Spec:
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values; `from_json` is its inverse."""
         return {"kind": self.kind} | {
-            field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
+            field.name: _plain(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if field.name not in self.omitted or getattr(self, field.name) != field.default
         }
 
 

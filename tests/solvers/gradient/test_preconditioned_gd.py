@@ -11,6 +11,7 @@ import pytest
 from dpfit.core import Chain, Minimize, Run, plan_from_json
 from dpfit.data.dataset import Blocks, InMemory
 from dpfit.geometry import L2Ball
+from dpfit.geometry.symmetric import pack, unpack
 from dpfit.losses import Bounds, Huber, Logistic, SmoothedHinge, Softmax
 from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget, NotReachable
@@ -23,7 +24,6 @@ from dpfit.solvers.gradient.preconditioned_gd import (
     preconditioned_gd,
     rounding_geometry,
 )
-from dpfit.solvers.perturbation.sufficient_statistics import packed, unpacked
 
 RELATIONS = ("replace", "add_remove")
 
@@ -46,7 +46,7 @@ def skewed(n=20_000, d=6, rng_seed=3):
 def test_no_neighbour_moves_the_second_moments_further_than_declared(relation, d):
     tried = SecondMoments(logistic(4, d), relation, "gaussian", 1.0)
     corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.5, 9.0), repeat=d)] + [np.full(d, np.nan)]
-    alone = [packed(InMemory([x], [1.0]).gram(row_norm=1.0)[0]) for x in corners]
+    alone = [pack(InMemory([x], [1.0]).gram(row_norm=1.0)[0]) for x in corners]
     moves = alone if relation == "add_remove" else [a - b for a, b in itertools.product(alone, repeat=2)]
     largest = max(np.linalg.norm(move) for move in moves)
     assert largest <= tried.sensitivity
@@ -116,9 +116,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
     n, steps, size, multiplier, clip, ridge = 1000, 5, 0.4, 2.0, 30.0, 0.3
     problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), n_features=2, ridge=ridge)
     shrink = np.array([0.5, 1.0])
-    tried = MappedGD(
-        problem, relation, multiplier, steps, size, clip, average=0.0, matrix=tuple(packed(np.diag(shrink)))
-    )
+    tried = MappedGD(problem, relation, multiplier, steps, size, clip, average=0.0, matrix=tuple(pack(np.diag(shrink))))
     data = InMemory(np.tile(np.diag([1.0, 0.6]), (n // 2, 1)), np.tile([8.0, -4.0], n // 2))
     # Curvatures and targets of the objective in the coordinates behind the map.
     curvatures = shrink**2 * (np.array([1.0, 0.36]) / 2 + ridge)
@@ -203,7 +201,7 @@ def test_long_rows_keep_their_say():
 def test_the_output_is_shrunk_in_the_geometry_in_which_noise_is_round():
     """Squared lengths are those behind the map: 25 there, of which 5 are taken off, whatever the map makes of them."""
     problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), n_features=2)
-    matrix = tuple(packed(np.diag([1.0, 0.1])).tolist())
+    matrix = tuple(pack(np.diag([1.0, 0.1])).tolist())
     mechanism = MappedGD(problem, "replace", 1.0, 10, 0.1, 1.0, shrink=5.0, matrix=matrix)
     none = np.zeros(2)
     assert mechanism.finish((none, none, np.array([3.0, 4.0]))) == pytest.approx([2.4, 0.32])
@@ -304,8 +302,8 @@ def test_blocks_of_records_give_the_same_numbers():
 
 def test_a_packed_matrix_comes_back():
     matrix = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
-    assert unpacked(packed(matrix), 3) == pytest.approx(matrix)
-    assert np.linalg.norm(packed(matrix)) == pytest.approx(np.linalg.norm(matrix))
+    assert unpack(pack(matrix)) == pytest.approx(matrix)
+    assert np.linalg.norm(pack(matrix)) == pytest.approx(np.linalg.norm(matrix))
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e-2, 1.0, 1e3])

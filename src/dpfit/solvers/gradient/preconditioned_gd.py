@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from dpfit.core import Chain, Mechanism, Minimize, Plan, Risk, Run, Step, Work
 from dpfit.data.dataset import Blocks, Dataset, InMemory
+from dpfit.geometry.symmetric import pack, unpack
 from dpfit.kernels.linear_map import mapped
 from dpfit.kernels.rounding import sum_error
 from dpfit.losses.base import Bounds
@@ -42,7 +43,7 @@ from dpfit.solvers.gradient.predicted import risk_on
 from dpfit.solvers.gradient.scales import natural_unit, relative_noise, unclipped
 from dpfit.solvers.perturbation.minimizer import largest_count
 from dpfit.solvers.perturbation.output_perturbation import require_data
-from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics, packed, unpacked
+from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics
 from dpfit.solvers.supposed import Supposed, suppositions, typical
 
 Floats = npt.NDArray[np.float64]
@@ -89,8 +90,8 @@ class SecondMoments(NoisyStatistics):
         return Work(passes=1.0)
 
     def run(self, data: Any, run: Run) -> Floats:
-        noisy = self.with_noise(packed(self.gram(require_data(data, self.problem, self.relation))), run)
-        return unpacked(noisy, self.problem.n_features) / self.problem.n
+        noisy = self.with_noise(pack(self.gram(require_data(data, self.problem, self.relation))), run)
+        return unpack(noisy) / self.problem.n
 
 
 class Geometry(NamedTuple):
@@ -129,7 +130,7 @@ class MappedGD(NoisyGD):
 
     @cached_property
     def through(self) -> Floats:
-        return unpacked(np.asarray(self.matrix), self.problem.n_features)
+        return unpack(np.asarray(self.matrix))
 
     def run(self, data: Any, run: Run) -> Any:
         return super().run(self.seen(data), run)
@@ -179,7 +180,7 @@ class PreconditionedGD(Mechanism):
         _ = self.event
 
     def bind(self, released: tuple[Any, ...]) -> PreconditionedGD:
-        return replace(self, moments=tuple(packed(np.asarray(released[-1])).tolist()))
+        return replace(self, moments=tuple(pack(np.asarray(released[-1])).tolist()))
 
     @property
     def event(self) -> Event:
@@ -217,12 +218,12 @@ class PreconditionedGD(Mechanism):
         """The descent in the geometry of the moments, by the same rule as `noisy_gd`."""
         if self.moments is None:
             raise ValueError("the geometry is not bound yet: it is what the first stage releases")
-        values, vectors = np.linalg.eigh(unpacked(np.asarray(self.moments), self.problem.n_features))
+        values, vectors = np.linalg.eigh(unpack(np.asarray(self.moments)))
         geometry = self.rounded(values)
         matrix = (vectors * np.sqrt(geometry.squares)) @ vectors.T
         rule = replace(self.rule(geometry), problem=self.problem)
         settings = {field.name: getattr(rule, field.name) for field in fields(NoisyGD)}
-        return MappedGD(**settings, matrix=tuple(packed(matrix).tolist()))
+        return MappedGD(**settings, matrix=tuple(pack(matrix).tolist()))
 
     def rounded(self, values: Floats) -> Geometry:
         """The geometry for second moments with these eigenvalues."""
@@ -319,7 +320,7 @@ def _checked(second_moments: npt.ArrayLike, n_features: int) -> tuple[float, ...
         raise ValueError(f"second_moments must be a finite symmetric matrix of {n_features} rows and columns")
     if not np.linalg.eigvalsh(matrix)[-1] > 0:
         raise ValueError("second_moments must have a positive eigenvalue")
-    return tuple(packed(matrix).tolist())
+    return tuple(pack(matrix).tolist())
 
 
 def _matrix_basis(problem: Minimize, budget: Budget) -> Basis:

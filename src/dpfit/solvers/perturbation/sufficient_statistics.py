@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpfit.core import Chain, Mechanism, Minimize, Risk, Run, Step, Work, require_records
 from dpfit.data.dataset import Dataset
+from dpfit.geometry.symmetric import pack, unpack
 from dpfit.kernels.rounding import sum_error
 from dpfit.losses import Bounds, Squared
 from dpfit.noise import add_gaussian, add_l2_laplace
@@ -79,28 +80,6 @@ class NoisyStatistics(Mechanism):
     def gram(self, records: Dataset) -> Floats:
         zero = np.zeros(self.problem.n_features)
         return np.asarray(records.hessian(Squared(), zero, **self.problem.guards))
-
-
-def packed(matrix: Floats) -> Floats:
-    """A symmetric matrix as a vector of the same norm: its upper triangle, off-diagonal entries times sqrt(2).
-
-    >>> packed(np.array([[1.0, 2.0], [2.0, 3.0]])).round(3).tolist()
-    [1.0, 2.828, 3.0]
-    """
-    upper = np.triu_indices(len(matrix))
-    return np.asarray(matrix[upper] * _triangle_scales(upper))
-
-
-def unpacked(vector: Floats, dimension: int) -> Floats:
-    """The symmetric matrix that `packed` made a vector of."""
-    upper = np.triu_indices(dimension)
-    matrix = np.zeros((dimension, dimension))
-    matrix[upper] = vector / _triangle_scales(upper)
-    return matrix + np.triu(matrix, 1).T
-
-
-def _triangle_scales(upper: tuple[Any, ...]) -> Floats:
-    return np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
 
 
 @dataclass(frozen=True)
@@ -192,8 +171,8 @@ class NoisyLeastSquares(NoisyStatistics):
         d = self.problem.n_features
         zero = np.zeros(d)
         moments = -records.gradient(Squared(), zero, **self.problem.guards)[1]
-        noisy = self.with_noise(np.concatenate([packed(self.gram(records)), self.weight * moments]), run)
-        theta = self._solved(unpacked(noisy[:-d], d), noisy[-d:] / self.weight)
+        noisy = self.with_noise(np.concatenate([pack(self.gram(records)), self.weight * moments]), run)
+        theta = self._solved(unpack(noisy[:-d]), noisy[-d:] / self.weight)
         return theta if self.problem.domain is None else self.problem.domain.project(theta)
 
     def _solved(self, gram: Floats, moments: Floats) -> Floats:

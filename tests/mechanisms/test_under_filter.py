@@ -1,16 +1,15 @@
-"""Noisy means under a cap, the number of rounds depending on the answers."""
+"""Plans under a cap: an analyst who decides as they go never gets more than was charged."""
 
 import json
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from dpfit.core import Plan, Policy, Step, Until, plan_from_json
+from dpfit.core import Step, plan_from_json
 from dpfit.mechanisms.mean import BoundedMean, NoisyMean, mean_basis
+from dpfit.mechanisms.under_filter import UnderFilter
 from dpfit.privacy import Budget, FilterExhausted, gaussian
 from dpfit.privacy.event import GaussianPrivate, Pure, ZeroConcentrated
 
@@ -22,31 +21,41 @@ def mean(multiplier: float, noise: str = "gaussian", why=WHY) -> Step:
     return Step(NoisyMean(noise, multiplier, QUERY, 5, "replace"), why)
 
 
-@dataclass(frozen=True)
-class Sharpen(Policy):
-    """Halve the noise as long as the last answer is above a level."""
-
-    kind = "test_sharpen"
-    multiplier: float
-    level: float
-
-    def next(self, answers: tuple[Any, ...]) -> Plan | None:
-        if answers and answers[-1][0] < self.level:
-            return None
-        return mean(self.multiplier / 2 ** len(answers))
+def under(cap, why=WHY) -> Step:
+    return Step(UnderFilter(cap, why), why)
 
 
-def test_the_policy_decides_until_the_filter_stops_it():
+def test_the_filter_stops_an_analyst_who_sharpens():
     """Multipliers 8, 4, 2 cost 1/64 + 1/16 + 1/4 = 21/64 of mu^2; the next would cost 1."""
-    plan = Until(GaussianPrivate(1.0), WHY, Sharpen(8.0, -100.0))
-    assert len(plan.run(np.zeros(5), random_state=0).value) == 3
-    assert len(Until(GaussianPrivate(1.0), WHY, Sharpen(8.0, 100.0)).run(np.zeros(5), random_state=0).value) == 1
+    plan = under(GaussianPrivate(1.0))
+    session = plan.open(np.zeros(5), random_state=0)
+    for multiplier in (8.0, 4.0, 2.0):
+        session.step(mean(multiplier))
+    with pytest.raises(FilterExhausted, match="asked for 1"):
+        session.step(mean(1.0))
+    assert len(session.close().value) == 3
     assert plan.guarantee.mu == pytest.approx(1.0)
     assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
+def test_a_plan_inside_a_plan_is_charged_once_and_its_own_filter_is_its_own():
+    """A capped plan under a cap: the inner one is charged its cap, and cannot spend the outer one's."""
+    outer = under(GaussianPrivate(1.0)).open(np.zeros(5), random_state=0)
+    outer.step(under(GaussianPrivate(0.6)))
+    with pytest.raises(FilterExhausted):
+        outer.step(under(GaussianPrivate(0.9)))
+
+
+def test_without_a_filter_nothing_can_be_charged():
+    from dpfit.core import Run
+    from dpfit.noise import Source
+
+    with pytest.raises(RuntimeError, match="no filter"):
+        Run(Source(0)).charge(Pure(0.1))
+
+
 def test_opened_it_takes_any_mechanism_that_fits_and_refuses_the_rest():
-    session = Until(ZeroConcentrated(0.25), WHY).open(np.zeros(5), random_state=0)
+    session = under(ZeroConcentrated(0.25)).open(np.zeros(5), random_state=0)
     for _ in range(2):
         session.step(mean(2.0))  # rho = 1/8 each, all of the cap
     with pytest.raises(FilterExhausted, match="left 0"):
@@ -55,13 +64,13 @@ def test_opened_it_takes_any_mechanism_that_fits_and_refuses_the_rest():
 
 
 def test_plans_of_another_relation_are_refused():
-    session = Until(ZeroConcentrated(0.25), WHY).open(np.zeros(5), random_state=0)
+    session = under(ZeroConcentrated(0.25)).open(np.zeros(5), random_state=0)
     with pytest.raises(ValueError, match="cannot combine"):
         session.step(mean(2.0, why=mean_basis("gaussian", Budget(mu=1.0, relation="add_remove"))))
 
 
 def test_a_gaussian_step_has_no_price_under_a_pure_cap():
-    session = Until(Pure(1.0), WHY).open(np.zeros(5), random_state=0)
+    session = under(Pure(1.0)).open(np.zeros(5), random_state=0)
     with pytest.raises(FilterExhausted, match="no price in pure currency"):
         session.step(mean(100.0))
     assert session.step(mean(1.0, "laplace")).shape == (1,)

@@ -1,0 +1,130 @@
+"""Constants of a problem: what one record can do to a gradient, and how curved the loss is.
+
+Privacy rests on these numbers, so they are computed in one place. They hold for every record within the declared
+bounds and every parameter within the radius. A constant that a loss does not have is infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from dpfit.losses.base import Bounds, Constant, Loss
+from dpfit.losses.glm import GLM
+
+_CACHED = 256
+"""Searches over ridges and radii ask for the constants of few losses many times."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants of one loss under one neighbouring relation, each computed when it is first read.
+
+    >>> from dpfit.losses import Logistic
+    >>> replaced = constants_of(Logistic(), Bounds(row_norm=2.0), None, "replace")
+    >>> replaced.lipschitz, replaced.gradient_sensitivity, replaced.smoothness
+    (2.0, 4.0, 1.0)
+    """
+
+    loss: Loss
+    bounds: Bounds
+    radius: float | None
+    relation: str
+
+    @cached_property
+    def lipschitz(self) -> float:
+        """Largest gradient norm of one record; infinite if there is none."""
+        return self._lipschitz[0]
+
+    @cached_property
+    def gradient_sensitivity(self) -> float:
+        """Largest change of the sum of gradients by one record, under the relation; infinite if there is none."""
+        return self._sensitivity[0]
+
+    def require_sensitivity(self) -> float:
+        """Return the gradient sensitivity; ValueError with a hint if there is none."""
+        value, missing = self._sensitivity
+        if missing:
+            raise ValueError(missing)
+        return value
+
+    @cached_property
+    def missing(self) -> str:
+        """Why the gradients have no bound, with a hint; empty if they have one."""
+        return self._lipschitz[1]
+
+    @cached_property
+    def smoothness(self) -> float:
+        """Lipschitz constant of the gradient of one record; infinite if the gradient jumps."""
+        constant = self.loss.smoothness(self.bounds, self.radius)
+        return math.inf if constant is None else constant.value
+
+    @cached_property
+    def self_concordance(self) -> float:
+        """The M of generalized self-concordance; infinite if none is known."""
+        constant = self.loss.self_concordance(self.bounds, self.radius)
+        return math.inf if constant is None else constant.value
+
+    @cached_property
+    def value_range(self) -> float:
+        """Largest difference between two values of one record's loss; infinite if none is known."""
+        return float(self.loss.value_range(self.bounds, self.radius)) if isinstance(self.loss, GLM) else math.inf
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the gradient is Lipschitz."""
+        return math.isfinite(self.smoothness)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the gradients have a bound."""
+        return math.isfinite(self.lipschitz)
+
+    @property
+    def convex(self) -> bool:
+        """Whether the loss is convex in the parameter."""
+        return self.loss.convex
+
+    @property
+    def convex_when_clipped(self) -> bool:
+        """Whether clipped gradients are still gradients of a convex loss: generalized linear losses only."""
+        return self.loss.convex and self.loss.is_glm
+
+    @property
+    def status(self) -> str:
+        """Whether guards enforce the constants, or the caller declares them."""
+        return self.loss.status
+
+    @cached_property
+    def _lipschitz(self) -> tuple[float, str]:
+        return _value(lambda: self.loss.lipschitz(self.bounds, self.radius))
+
+    @cached_property
+    def _sensitivity(self) -> tuple[float, str]:
+        if self.relation == "add_remove":
+            return self._lipschitz
+        return _value(lambda: self.loss.lipschitz_diff(self.bounds, self.radius))
+
+
+def constants_of(loss: Loss, bounds: Bounds, radius: float | None, relation: str) -> Constants:
+    """Return the constants of a loss, cached by what they depend on.
+
+    A loss of the caller is not cached: the cache would keep its functions alive.
+    """
+    if loss.status == "declared":
+        return Constants(loss, bounds, radius, relation)
+    return _cached(loss, bounds, radius, relation)
+
+
+@lru_cache(maxsize=_CACHED)
+def _cached(loss: Loss, bounds: Bounds, radius: float | None, relation: str) -> Constants:
+    return Constants(loss, bounds, radius, relation)
+
+
+def _value(constant: Callable[[], Constant]) -> tuple[float, str]:
+    try:
+        return constant().value, ""
+    except ValueError as error:
+        return math.inf, str(error)

@@ -1,0 +1,113 @@
+"""Notes: what a plan says about itself beside its event. They change no output."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from dpfit.core.mechanism import Work
+from dpfit.privacy import Assumption
+from dpfit.privacy.spec import Spec
+
+
+class Row(NamedTuple):
+    """One line of `Plan.explain`: what kind of fact it is, and the fact."""
+
+    label: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.label:10} {self.text}" if self.label else self.text
+
+
+@dataclass(frozen=True)
+class Note(Spec, ABC):
+    """A fact about a plan that is written with it."""
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What joins the basis of the plan."""
+        return ()
+
+    @property
+    @abstractmethod
+    def row(self) -> Row | None:
+        """The line in `explain`; None if the basis shows the note already."""
+
+
+@dataclass(frozen=True)
+class Considered(Note):
+    """An algorithm that was considered for the same problem, with its predicted risk and work; best first."""
+
+    kind = "candidate"
+    former: ClassVar = {"cost": "work"}
+    name: str
+    risk: float
+    work: Work
+
+    @property
+    def row(self) -> Row:
+        return Row("considered", f"{self.name}: predicted risk {self.risk:.3g}, {self.work}")
+
+
+@dataclass(frozen=True)
+class LeftOut(Note):
+    """An algorithm that could not be planned, and why."""
+
+    kind = "left_out"
+    reason: str
+
+    @property
+    def row(self) -> Row:
+        return Row("left out", self.reason)
+
+
+@dataclass(frozen=True)
+class Chosen(Note):
+    """Why this plan was chosen."""
+
+    kind = "choice"
+    reason: str
+
+    @property
+    def row(self) -> Row:
+        return Row("chosen", self.reason)
+
+
+@dataclass(frozen=True)
+class Leak(Note):
+    """A fact about the records that the guarantee does not cover."""
+
+    kind = "leak"
+    text: str
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        return (Assumption(self.text, "declared"),)
+
+    @property
+    def row(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Tuning(Spec, ABC):
+    """Numbers that a rule was tuned to. A subclass names them; ``set_by`` is the benchmark that set them.
+
+    Tuned numbers decide about accuracy, never about privacy.
+    """
+
+    set_by: str
+
+
+@dataclass(frozen=True)
+class Tuned(Note):
+    """The tuned numbers that shaped a plan."""
+
+    kind = "tuned"
+    tuning: Tuning
+
+    @property
+    def row(self) -> None:
+        return None
