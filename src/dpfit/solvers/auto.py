@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from dpfit.core import Minimize, Plan, Risk, Run, Work
 from dpfit.core.mechanism import Session
@@ -31,9 +31,10 @@ MOST_COLUMNS, MOST_NUMBERS = 500, 2e7
 
 @dataclass(frozen=True)
 class Candidate(Spec):
-    """A solver that was considered, with its predicted risk and cost."""
+    """A solver that was considered, with its predicted risk and work."""
 
     kind = "candidate"
+    former: ClassVar = {"cost": "work"}
     name: str
     risk: float
     work: Work
