@@ -12,13 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from dpfit.core.explain import in_words
 from dpfit.core.mechanism import Batched, Interactive, Mechanism, Risk, Run, Session, Work
+from dpfit.core.missing import with_loss
 from dpfit.core.runner import Interaction, Release, open_plan, run_plan
+from dpfit.losses.base import Loss
 from dpfit.privacy import Basis, Filter, Guarantee
 from dpfit.privacy import event as events
 from dpfit.privacy.check import one_of
@@ -88,6 +90,10 @@ class Plan(Spec, ABC):
     def open(self, data: Any, **options: Any) -> Interaction:
         """An interaction on the data, charged in full: see `open_plan` for the options."""
         return open_plan(self, data, **options)
+
+    def with_loss(self, loss: Loss) -> Self:
+        """Return the plan, read from a file, with the caller's loss put back; its fingerprint must agree."""
+        return with_loss(self, loss)
 
     @property
     def parts(self) -> tuple[Plan, ...]:

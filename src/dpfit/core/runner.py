@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dpfit.core.mechanism import Run, Session
+from dpfit.core.missing import require_complete
 from dpfit.noise import Source
 from dpfit.privacy import Guarantee
 
@@ -102,6 +103,7 @@ def open_plan(
     the share of the work done.
     """
     run = Run(Source(random_state), progress, {} if diagnostics else None)  # a seed that is none costs nothing
+    require_complete(plan)
     token = account.reserve(plan) if account is not None else None
     return Interaction(plan, plan.session(data, run), run, account, token)
 
