@@ -10,6 +10,9 @@ from hypothesis import settings
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+collect_ignore = ["fixtures/make.py"]
+"""It imports names of version 0.1.0."""
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 # The same examples in every run, like all RNG seeds here; pytest --hypothesis-profile=default looks for new ones.
