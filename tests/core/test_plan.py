@@ -327,7 +327,7 @@ def test_plans_round_trip_through_json(plan):
 
 def test_json_of_something_else_is_not_a_plan():
     for value in ({"kind": "gaussian", "noise_multiplier": 1.0}, {"kind": "no_such_plan"}, [], "step", None):
-        with pytest.raises(ValueError, match="not a known kind of plan"):
+        with pytest.raises(ValueError, match="kind must name a known Plan"):
             plan_from_json(value)
 
 

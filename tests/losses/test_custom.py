@@ -36,13 +36,6 @@ def test_declared_constants_are_returned_as_declared():
             logistic(**bad)
 
 
-def test_functions_cannot_be_written_down():
-    with pytest.raises(TypeError, match="build the plan again"):
-        logistic().to_json()
-    with pytest.raises(TypeError, match="JaxLoss holds Python functions"):
-        JaxLoss(function=lambda theta, example: 0.0, lipschitz_bound=1.0).to_json()
-
-
 def test_wrong_shapes_of_results_are_said():
     theta, rows, labels = data()
     wrong = CustomLoss(

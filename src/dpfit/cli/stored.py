@@ -4,52 +4,47 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from dpfit.data.schema import Schema
 from dpfit.privacy.spec import from_json
 
-FORMAT = "dpfit table model 1"
+FORMAT = "dpfit table model 2"
+OLD_FORMAT = "dpfit table model 1"
 
 
 def store(model: Any, schema: Schema, path: Path) -> None:
     """Write a new file."""
-    from dpfit.models import save
+    from dpfit.models.files import model_to_json, sealed
 
-    with tempfile.TemporaryDirectory() as folder:
-        inner = Path(folder, "model.json")
-        save(model, inner)
-        content = {
-            "format": FORMAT,
-            "schema": schema.to_json(),
-            "model": json.loads(inner.read_text(encoding="utf-8")),
-        }
-    text = json.dumps({**content, "sha256": _digest(content)}, indent=1) + "\n"
+    content = sealed({"format": FORMAT, "schema": schema.to_json(), "model": model_to_json(model)})
     with path.open("x", encoding="utf-8") as file:
-        file.write(text)
+        file.write(json.dumps(content, indent=1) + "\n")
 
 
 def restore(path: Path) -> tuple[Any, Schema]:
-    """Read what `store` wrote; a file that was cut or changed is refused."""
-    from dpfit.models import load
+    """Read what `store` wrote; raise `ModelFileDamaged` if the file was cut or changed."""
+    from dpfit.models.files import ModelFileDamaged, model_from_json, read_json, unsealed
 
     if not path.is_file():
         raise ValueError(f"there is no model {str(path)!r}; dpfit fit ... --out {path} writes one")
+    content = read_json(path, (FORMAT, OLD_FORMAT))
+    if content["format"] == OLD_FORMAT:
+        content["sha256"] = _new_digest(content)
+    content = unsealed(content, path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        content = None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a model that dpfit fit wrote, or it was cut; fit it again")
-    if content.pop("sha256", None) != _digest(content):
-        raise ValueError(f"{path} was changed after it was written; fit it again")
-    with tempfile.TemporaryDirectory() as folder:
-        inner = Path(folder, "model.json")
-        inner.write_text(json.dumps(content["model"]), encoding="utf-8")
-        return load(inner), from_json(content["schema"], Schema)
+        return model_from_json(content["model"], path), from_json(content["schema"], Schema)
+    except ModelFileDamaged:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelFileDamaged(f"{path} does not hold a model and its schema ({type(error).__name__})") from None
 
 
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _new_digest(content: dict[str, Any]) -> str | None:
+    """The digest of today, if that of format 1, with spaces after separators, is right."""
+    from dpfit.privacy.spec import digest
+
+    inner = {key: value for key, value in content.items() if key != "sha256"}
+    right = hashlib.sha256(json.dumps(inner, sort_keys=True).encode()).hexdigest() == content.get("sha256")
+    return digest(inner) if right else None

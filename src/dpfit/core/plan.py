@@ -19,9 +19,11 @@ from dpfit.core.binding import Binding
 from dpfit.core.check import DataFacts, check_facts
 from dpfit.core.explain import in_words
 from dpfit.core.mechanism import Interactive, Mechanism, Risk, Run, Work
+from dpfit.core.missing import with_loss
 from dpfit.core.notes import Considered, Note, Row
 from dpfit.core.problem import Minimize, Problem
 from dpfit.core.runner import Interaction, Release, open_plan, run_plan
+from dpfit.losses.base import Loss
 from dpfit.privacy import Basis, Guarantee
 from dpfit.privacy import event as events
 from dpfit.privacy.event import Event
@@ -143,6 +145,10 @@ class Plan(Spec, ABC):
     def open(self, data: Any = None, *, store: Path | str | None = None, **options: Any) -> Interaction:
         """Open an interaction on the data, charged in full: see `open_plan` for the options."""
         return open_plan(self, data, store=store, **options)
+
+    def with_loss(self, loss: Loss) -> Self:
+        """Return the plan, read from a file, with the caller's loss put back; its fingerprint must agree."""
+        return with_loss(self, loss)
 
     def with_notes(self, *notes: Note) -> Self:
         """Return the plan with more notes; an assumption of a note joins the basis."""

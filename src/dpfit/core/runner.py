@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from dpfit.core.mechanism import Halted, Interactive, Run, State
+from dpfit.core.missing import require_complete
 from dpfit.core.store import StateFile
 from dpfit.data.view import View
 from dpfit.noise import Source
@@ -250,6 +251,7 @@ def _prepare(
 ) -> tuple[Run, View]:
     """Open the noise and check the data against the plan, before anything is reserved."""
     run = Run(Source(random_state), progress, {} if diagnostics else None)  # an invalid seed is refused here
+    require_complete(plan)
     basis = plan.basis
     view = View.of(data, basis.relation, basis.unit, run.noise)
     plan.check(view)

@@ -1,17 +1,17 @@
-"""Losses that the caller writes: NumPy functions, or any JAX function of theta and one example.
+"""Losses that the caller writes: NumPy functions, or any JAX function of theta and one record.
 
-Their constants are declared, not proven; a guarantee that leans on them says so. To enforce a bound instead, use the
-clipped sums with an algorithm that allows clipping.
+Their constants are declared, not proven, and the guarantee says so. To enforce a bound instead, use an algorithm that
+clips gradients. A file holds the name, a fingerprint and the constants of a loss, never its code: see `MissingLoss`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,24 +20,31 @@ from dpfit.losses.base import Bounds, Constant, Loss, parameter_radius
 from dpfit.losses.guards import clip_gradients, numbers
 from dpfit.privacy import Assumption, Basis
 from dpfit.privacy.check import non_negative, positive
+from dpfit.privacy.code import code_fingerprint, qualified_name
+from dpfit.privacy.spec import Missing, Spec
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredLoss(Loss):
-    """A loss whose constants the caller vouches for, on the domain and within the bounds it is used with.
+    """A loss whose constants the caller declares, on the domain and within the bounds it is used with.
 
     Parameters
     ----------
-    lipschitz_bound
-        Lipschitz constant of one example's loss.
-    lipschitz_diff_bound
-        Lipschitz constant of the difference of two examples' losses; twice ``lipschitz_bound`` if not given.
-    smoothness_bound
-        Lipschitz constant of the gradient; ``None`` if it jumps or is not known.
-    is_convex
-        Whether the loss is convex in theta for every example.
+    lipschitz_bound : float
+        Lipschitz constant of the loss of one record.
+    lipschitz_diff_bound : float, optional
+        Lipschitz constant of the difference of two records' losses. By default twice ``lipschitz_bound``.
+    smoothness_bound : float, optional
+        Lipschitz constant of the gradient. None means that the loss has kinks, or that the constant is unknown.
+    is_convex : bool, default=False
+        Whether the loss is convex in theta for every record.
+    name : str, optional
+        The name in files and error messages. By default module and name of the function.
+    version : str, optional
+        The caller's version of a named loss. The fingerprint then covers name and version in place of the code, so it
+        survives edits and new versions of Python.
     """
 
     status: ClassVar[str] = "declared"
@@ -45,6 +52,8 @@ class DeclaredLoss(Loss):
     lipschitz_diff_bound: float | None = None
     smoothness_bound: float | None = None
     is_convex: bool = False
+    name: str = ""
+    version: str = ""
 
     def __post_init__(self) -> None:
         positive("lipschitz_bound", self.lipschitz_bound)
@@ -54,6 +63,8 @@ class DeclaredLoss(Loss):
             positive("lipschitz_diff_bound", self.lipschitz_diff_bound)
             if self.lipschitz_diff_bound > 2 * self.lipschitz_bound:
                 raise ValueError("lipschitz_diff_bound is never more than twice lipschitz_bound; leave it out")
+        if self.version and not self.name:
+            raise ValueError("a loss with a version must have a name; pass name")
 
     @property
     def convex(self) -> bool:
@@ -85,11 +96,55 @@ class DeclaredLoss(Loss):
         flat = gradients.reshape(len(gradients), int(np.prod(gradients.shape[1:])))
         return np.asarray(clip_gradients(flat, bound).sum(axis=0).reshape(gradients.shape[1:]))
 
-    def to_json(self) -> NoReturn:
-        raise TypeError(
-            f"{type(self).__name__} holds Python functions, which cannot be written as JSON; keep the code that "
-            "makes it under version control and build the plan again, or use one of the losses of dpfit.losses"
+    def to_json(self) -> dict[str, Any]:
+        """Return name, fingerprint and declared constants; `MissingLoss` stands for the loss when they are read."""
+        if other := [name for name in _DECLARED if getattr(type(self), name) is not getattr(DeclaredLoss, name)]:
+            raise TypeError(
+                f"{type(self).__name__} overrides {other[0]}, which a file cannot hold; declare the constants, or give "
+                "the class a kind and a to_json of its own"
+            )
+        declared = {field.name: getattr(self, field.name) for field in fields(DeclaredLoss)}
+        code = [getattr(self, field.name) for field in fields(self) if field.name not in declared]
+        parts = (self.name, self.version) if self.version else (*_own_classes(type(self)), *code)
+        declared["name"] = self.name or qualified_name(code[0] if code and callable(code[0]) else self)
+        return MissingLoss(**declared, function_fingerprint=code_fingerprint(*parts)).to_json()
+
+
+_DECLARED = ("convex", "outputs", "lipschitz", "lipschitz_diff", "smoothness", "self_concordance")
+"""What `MissingLoss` must answer as the loss itself does."""
+
+
+def _own_classes(cls: type[DeclaredLoss]) -> list[Any]:
+    """The class by name, and the methods that a caller's class adds; those of dpfit may change between versions."""
+    added = [c for c in cls.__mro__[: cls.__mro__.index(DeclaredLoss)] if c.__module__ != __name__]
+    return [cls, *(member for c in added for _, member in sorted(vars(c).items()) if callable(member))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingLoss(Missing, DeclaredLoss):
+    """Stands for a loss of the caller in a plan that was read from a file.
+
+    It has the declared constants, so the plan has the same event, guarantee and basis, and can be charged. Running the
+    plan raises until ``plan.with_loss(loss)`` puts the loss back.
+    """
+
+    kind = "declared_loss"
+    function_fingerprint: str
+
+    def to_json(self) -> dict[str, Any]:
+        return Spec.to_json(self)
+
+    def refuse(self) -> ValueError:
+        return ValueError(
+            f"the plan needs the code of the loss {self.name!r}, which files do not hold; call plan.with_loss(loss) "
+            "and run the plan that it returns"
         )
+
+    def value(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
+        raise self.refuse()
+
+    def gradient(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
+        raise self.refuse()
 
 
 def vouched(basis: Basis, loss: Loss) -> Basis:

@@ -1,9 +1,9 @@
-"""Fitted models as one JSON file: parameters, fitted values, plan and guarantee. No pickle: loading runs no code."""
+"""Fitted models as JSON: parameters, fitted values, plan and guarantee. No pickle: loading runs no code of the file."""
 
 from __future__ import annotations
 
-import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ from dpfit.data.schema import Schema
 from dpfit.models import classifiers, location, regressors
 from dpfit.models.base import PrivateEstimator
 from dpfit.models.scaling import Scaling
-from dpfit.privacy.spec import from_json
+from dpfit.privacy import Guarantee
+from dpfit.privacy.event import Composed, Event
+from dpfit.privacy.spec import digest, from_json
 
-FORMAT = "dpfit model 1"
+FORMAT = "dpfit model 2"
+OLD_FORMAT = "dpfit model 1"
 KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
@@ -35,7 +38,7 @@ _ARRAYS = ("weights_", "coef_", "intercept_", "classes_", "feature_names_in_", "
 
 
 class ModelFileDamaged(ValueError):
-    """A model file that is cut, changed, or not a model file."""
+    """A file that is cut, changed, or not a model file."""
 
 
 def save(model: PrivateEstimator, path: str | Path) -> None:
@@ -49,45 +52,81 @@ def save(model: PrivateEstimator, path: str | Path) -> None:
     >>> bool(np.array_equal(load(file).predict(X), model.predict(X)))
     True
     """
-    if KINDS.get(type(model).__name__) is not type(model) or not hasattr(model, "plan_"):
-        raise ValueError(f"only fitted models of dpfit can be saved: {', '.join(sorted(KINDS))}")
-    content = _content(model)
-    text = json.dumps({**content, "sha256": _digest(content)}, indent=1)
-    Path(path).write_text(text + "\n", encoding="utf-8")
+    Path(path).write_text(json.dumps(model_to_json(model), indent=1) + "\n", encoding="utf-8")
 
 
 def load(path: str | Path) -> Any:
-    """Read a model that `save` wrote; refuses a file that was cut or changed by accident.
+    """Read a model that `save` wrote; raise `ModelFileDamaged` if the file was cut or changed by accident.
 
     The digest in the file detects damage, not a forger, who can write a new one: keep files where only those who may
     change models can write. Whoever wrote it, loading runs no code of the file.
     """
+    return model_from_json(read_json(path, (FORMAT, OLD_FORMAT)), path)
+
+
+def model_to_json(model: Any) -> dict[str, Any]:
+    """Return a fitted model as a dictionary of plain values, with a digest."""
+    if KINDS.get(type(model).__name__) is not type(model) or not hasattr(model, "plan_"):
+        raise ValueError(f"only fitted models of dpfit can be saved: {', '.join(sorted(KINDS))}")
+    return sealed(_content(model))
+
+
+def model_from_json(content: dict[str, Any], source: str | Path = "the model") -> Any:
+    """Return the model that `model_to_json` wrote; errors name ``source``, the user's file.
+
+    A file of format 1 is checked as it was written: against its digest and its stored guarantee. A file of format 2 is
+    also compared with what the model writes again, so that nothing in it goes unread.
+    """
+    content = unsealed(content, source)
+    if content.get("format") not in (FORMAT, OLD_FORMAT):
+        raise ModelFileDamaged(f"{source} does not hold a model of format {FORMAT!r}; fit or save the model again")
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ModelFileDamaged(f"{path} is not a model file of this version of dpfit")
-        if content.pop("sha256", None) != _digest(content):
-            raise ModelFileDamaged(f"{path} was changed after it was written; fit or save the model again")
-    except OSError as error:
-        raise ModelFileDamaged(f"cannot open {path}: {error.strerror}") from None
-    except ModelFileDamaged:
-        raise
-    except (ValueError, RecursionError):
-        raise ModelFileDamaged(f"{path} is not a model file, or it was cut") from None
-    try:
-        model = _model(content)
-        whole = _digest(_content(model)) == _digest(content)
+        model, stored = _model(content), Guarantee.from_json(content["guarantee"])
+        same = _says_the_same(stored, model.guarantee_)
+        if content["format"] == OLD_FORMAT:
+            model.guarantee_ = replace(stored, shown_at=model.guarantee_.shown_at)
+            whole = True
+        else:
+            same &= stored.basis.theorem == model.guarantee_.basis.theorem
+            whole = _is_written_again(content, {**_content(model), "guarantee": stored.to_json()})
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise ModelFileDamaged(f"{path} does not hold a whole model ({type(error).__name__})") from None
-    if content["guarantee"] != model.guarantee_.to_json():
-        raise ModelFileDamaged(f"{path} promises something else than its plan does; fit or save the model again")
+        raise ModelFileDamaged(f"{source} does not hold a whole model ({type(error).__name__})") from None
+    if not same:
+        raise ModelFileDamaged(f"{source} promises something else than its plan does; fit or save the model again")
     if not whole:
-        raise ModelFileDamaged(f"{path} holds more or other things than a model; fit or save the model again")
+        raise ModelFileDamaged(f"{source} holds more or other things than a model; fit or save the model again")
     return model
 
 
+def read_json(path: str | Path, formats: tuple[str, ...]) -> dict[str, Any]:
+    """Return the dictionary in a file of one of these formats."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelFileDamaged(f"cannot open {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise ModelFileDamaged(f"{path} is not a model file, or it was cut") from None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found not in formats:
+        raise ModelFileDamaged(f"{path} is not a model file: format must be {formats[0]!r}, got {str(found)[:40]!r}")
+    return dict(content)
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the content with its digest."""
+    return {**content, "sha256": digest(content)}
+
+
+def unsealed(content: dict[str, Any], source: str | Path) -> dict[str, Any]:
+    """Return the content without its digest, which must be right."""
+    inner = {key: value for key, value in content.items() if key != "sha256"}
+    if content.get("sha256") != digest(inner):
+        raise ModelFileDamaged(f"{source} was changed after it was written; fit or save the model again")
+    return inner
+
+
 def _content(model: Any) -> dict[str, Any]:
-    params = {key: _plain(value) for key, value in model.get_params(deep=False).items() if key not in _NOT_SAVED}
+    params = {key: _plain(key, value) for key, value in model.get_params(deep=False).items() if key not in _NOT_SAVED}
     return {
         "format": FORMAT,
         "model": type(model).__name__,
@@ -133,28 +172,48 @@ def _check_shapes(model: Any) -> None:
         raise ValueError("parts of the model do not fit each other")
 
 
-def _digest(content: dict[str, Any]) -> str:
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+def _says_the_same(one: Guarantee, other: Guarantee) -> bool:
+    """Whether two guarantees agree, whatever the order of assumptions and the nesting of compositions."""
+    first, second = (
+        (_composed(each.event), each.basis.relation, each.basis.unit, each.basis.arithmetic, {*each.basis.assumptions})
+        for each in (one, other)
+    )
+    return first == second
 
 
-def _plain(value: Any) -> Any:
-    """A parameter as JSON; arrays become lists."""
+def _composed(event: Event) -> tuple[Event, ...]:
+    """The events of nested compositions, in one tuple."""
+    return tuple(one for part in event.events for one in _composed(part)) if isinstance(event, Composed) else (event,)
+
+
+def _is_written_again(content: Any, again: Any) -> bool:
+    """Whether ``again`` has all that ``content`` has. It may have more: fields that later versions added."""
+    if isinstance(content, dict) and isinstance(again, dict):
+        return all(key in again and _is_written_again(part, again[key]) for key, part in content.items())
+    if isinstance(content, list) and isinstance(again, list):
+        return len(content) == len(again) and all(map(_is_written_again, content, again))
+    return json.dumps(content) == json.dumps(again)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A parameter as JSON; arrays become lists, and a solver that is an object its name."""
     if isinstance(value, Schema):
         return value.to_json()
     if isinstance(value, range) or hasattr(value, "__array__"):
         return np.asarray(value).tolist()
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_plain(name, one) for one in value]
+    if name == "solver" and isinstance(named := getattr(value, "name", None), str):
+        return named
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise ValueError(f"a parameter of type {type(value).__name__} cannot be saved: set_params it to numbers or texts")
+    raise ValueError(f"{name} must be numbers or strings in a saved model, got {type(value).__name__}; set_params it")
 
 
 def _array(value: Any) -> dict[str, Any]:
     array = np.asarray(value)
     if not all(isinstance(one, bool | int | float | str) for one in array.ravel().tolist()):
-        raise ValueError("only classes that are numbers or texts can be saved: fit to labels of those")
+        raise ValueError("classes must be numbers or strings in a saved model; fit to such labels")
     return {"dtype": "object" if array.dtype.kind == "O" else array.dtype.str, "values": array.tolist()}
 
 

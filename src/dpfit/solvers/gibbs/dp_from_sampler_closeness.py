@@ -19,13 +19,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from dpfit.core import Mechanism, Minimize, Risk, Run, Step, Work, require_records
 from dpfit.losses.custom import vouched
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import one_of, positive
+from dpfit.privacy.code import code_fingerprint, qualified_name
 from dpfit.privacy.event import BoundedRange, Event, GaussianPrivate
-from dpfit.privacy.spec import Spec
+from dpfit.privacy.spec import Missing, Spec
 from dpfit.samplers.certificate import Certificate, NotCertified, Uncertified, WithinGaussian
 from dpfit.samplers.potential import Floats, Potential, bounded_domain, gibbs
 from dpfit.samplers.proximal_sampler_winf import ProximalSampler
@@ -48,7 +51,7 @@ _PASSES_PER_STEP = 7.0
 
 
 class Sampler(Protocol):
-    """What draws from a potential; a frozen record of public numbers."""
+    """What draws from a potential: a Spec, or any object of the caller."""
 
     @property
     def certificate(self) -> Certificate:
@@ -58,6 +61,50 @@ class Sampler(Protocol):
         self, target: Potential, chains: int, source: Source, progress: Callable[[float], None] | None = None
     ) -> Floats:
         """Independent draws, (chains, d)."""
+
+
+@dataclass(frozen=True)
+class DeclaredSampler(Spec):
+    """A sampler of the caller that is no Spec, with the certificate that it offers."""
+
+    sampler: Any
+    certificate: Certificate
+
+    def __post_init__(self) -> None:
+        require_offered(self.sampler, self.certificate)
+
+    @property
+    def steps(self) -> float | None:
+        """How many steps a draw takes, if the sampler says so."""
+        return getattr(self.sampler, "steps", None)
+
+    def draw(
+        self, target: Potential, chains: int, source: Source, progress: Callable[[float], None] | None = None
+    ) -> Floats:
+        """Independent draws, (chains, d)."""
+        return np.asarray(self.sampler.draw(target, chains, source, progress))
+
+    def to_json(self) -> dict[str, Any]:
+        kind = type(self.sampler)
+        code = code_fingerprint(kind, getattr(kind, "draw", None))
+        return MissingSampler(qualified_name(kind), code, self.certificate, self.steps).to_json()
+
+
+@dataclass(frozen=True)
+class MissingSampler(Missing, Spec):
+    """Stands for a sampler of the caller in a plan that was read from a file; the plan has the same guarantee."""
+
+    kind = "declared_sampler"
+    name: str
+    function_fingerprint: str
+    certificate: Certificate
+    steps: float | None = None
+
+    def refuse(self) -> ValueError:
+        return ValueError(
+            f"the plan needs the code of the sampler {self.name!r}, which files do not hold; plan again with "
+            "dp_from_sampler_closeness.plan(..., sampler=...)"
+        )
 
 
 @dataclass(frozen=True)
@@ -184,6 +231,8 @@ class SampleFromCloseness:
         pure = budget.kind == "pure"
         temperature = self._coldest(problem, budget, certificate, pure, allow_uncertified)
         drawn: Any = proximal(problem, temperature, certificate) if sampler is None else sampler(temperature)
+        if not isinstance(drawn, Spec):
+            drawn = DeclaredSampler(drawn, certificate)
         promise = "bounded_range" if pure else "gdp"
         mechanism = CertifiedSample(
             problem, budget.relation, temperature, drawn, certificate, promise, allow_uncertified
