@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpfit.core import Answer
-from dpfit.ledger import BudgetExceeded, Ledger, LedgerDamaged, LedgerError, NotChargeable, chain
+from dpfit.ledger import BudgetExceeded, Ledger, LedgerDamaged, LedgerError, NotChargeable, account_for, chain
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
 from dpfit.privacy import Budget, account
 from dpfit.privacy import event as events
@@ -352,6 +352,27 @@ class TestHandle:
             spend(ledger.account("d"), pure(0.001))
             steps.append(len(rows) - before)
         assert max(steps[1:]) == min(steps[1:]) <= 12
+
+    def test_asking_for_an_account_does_not_read_the_past(self, ledger, monkeypatch):
+        ledger.register("d", Budget(epsilon=1.0))
+        rows, counts = [], []
+        read = chain.read
+        monkeypatch.setattr(chain, "read", lambda row: rows.append(row) or read(row))
+        for past in (1, 50):
+            for _ in range(past):
+                ledger.account("d").reserve(pure(0.001))
+            rows.clear()
+            assert account_for(pure(0.001), ledger, "d").dataset == "d"
+            counts.append(len(rows))
+        assert counts == [2, 2]
+
+    def test_the_currency_is_that_of_the_registration(self, ledger):
+        ledger.register("d", Budget(rho=1.0))
+        ledger.register("e", Budget(epsilon=1.0, delta=1e-6), currency="pure")
+        assert [ledger.currency(name) for name in "de"] == ["zcdp", "pure"]
+        assert [ledger.status(name).currency for name in "de"] == ["zcdp", "pure"]
+        with pytest.raises(LedgerError, match="not registered"):
+            ledger.currency("f")
 
     def test_lookups_use_indices(self, ledger):
         from dpfit.ledger import store
