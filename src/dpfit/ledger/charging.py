@@ -1,4 +1,4 @@
-"""Turn what callers give, a ledger or its path and the name of a dataset, into the account that a plan is charged to."""
+"""Turn what callers give, a ledger or its path and the name of a dataset, into the account that pays for a plan."""
 
 from __future__ import annotations
 
