@@ -101,6 +101,27 @@ class TestOneFileManyHands:
         with ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(lambda _: fit(ledger, 1.0), range(8))) == 1
 
+    def test_eight_threads_that_give_back_half_of_what_they_reserve(self, ledger):
+        """At no time is more spent than the cap, and what was released stays spent."""
+
+        def one(number: int) -> int:
+            account = ledger.account("d")
+            try:
+                token = account.reserve(pure(0.125))
+            except BudgetExceeded:
+                return 0
+            if number % 2:
+                account.abandon(token, touched=False)
+                return 0
+            account.commit(token, Outcome())
+            return 1
+
+        with ThreadPoolExecutor(8) as crowd:
+            released = sum(crowd.map(one, range(40)))
+        assert 0 < released <= 8
+        assert spent(ledger) == Fraction(released, 8)
+        ledger.verify()
+
     def test_deep_copies_and_clones_spend_from_the_same_file(self, ledger):
         model = Constant(ledger)
         for other in (clone(model), copy.deepcopy(model), clone(clone(model))):

@@ -264,9 +264,15 @@ def test_the_ledger_shows_reservations_and_abandoned_plans(ledger):
     account = ledger.account("patients")
     account.reserve(mean_plan(0.1))
     account.abandon(account.reserve(mean_plan(0.2)), why="power cut")
+    account.abandon(account.reserve(mean_plan(0.2)), touched=False)
     mean_plan(0.3).run(np.zeros(100), account=account, random_state=1)
     text = Page(report(mean_plan(), ledger=ledger, dataset="patients")).text
-    for words in ("reserved, no release recorded", "given up; the budget stays spent", "RNG seed: not private"):
+    for words in (
+        "reserved, no release recorded",
+        "given up; the budget stays spent",
+        "given up; the budget was given back",
+        "RNG seed: not private",
+    ):
         assert words in text
 
 

@@ -18,6 +18,9 @@ from dpfit.privacy.charge import Charge
 GENESIS = "0" * 64
 """The hash before the first row."""
 
+STAYS_SPENT, GIVEN_BACK = "stays spent", "given back"
+"""What an abandoned reservation does to the budget, as its row says."""
+
 _COLUMNS = "id, dataset, kind, reservation, time, facts, amount, delta, previous, hash"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -40,6 +43,11 @@ class Entry:
     spent: Charge
     previous: str
     hash: str
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether this row returns the price of its reservation to the budget."""
+        return self.kind == "abandon" and self.facts["budget"] == GIVEN_BACK
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values, amounts as exact text."""
@@ -106,6 +114,12 @@ def read(row: tuple[Any, ...]) -> Entry:
         return Entry(number, dataset, kind, reservation, time, json.loads(facts), totals, previous, stored)
     except (ValueError, TypeError, ZeroDivisionError):
         raise LedgerDamaged(f"entry {row[0]!r} cannot be read; run `dpfit ledger verify`") from None
+
+
+def price_of(reserved: Entry) -> Charge:
+    """Return the price that a reservation added to the total."""
+    price = reserved.facts["price"]
+    return Charge(Fraction(price["amount"]), Fraction(price["delta"]))
 
 
 def head(db: sqlite3.Connection) -> Entry | None:

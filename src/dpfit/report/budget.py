@@ -47,7 +47,7 @@ class Book:
         if end is None:
             return "reserved, no release recorded"
         if end.kind == "abandon":
-            return "given up; the budget stays spent"
+            return f"given up; the budget {'was given back' if end.gives_back else 'stays spent'}"
         return "released" if end.facts.get("private", True) else "released with an RNG seed: not private"
 
 
