@@ -19,6 +19,7 @@ import numpy as np
 from dpfit.core.explain import in_words
 from dpfit.core.mechanism import Batched, Interactive, Mechanism, Risk, Run, Session, Work
 from dpfit.core.runner import Interaction, Release, open_plan, run_plan
+from dpfit.ledger.chain import fingerprint
 from dpfit.privacy import Basis, Filter, Guarantee
 from dpfit.privacy import event as events
 from dpfit.privacy.check import one_of
@@ -96,6 +97,11 @@ class Plan(Spec, ABC):
         groups = [value if isinstance(value, tuple) else (value,) for value in values]
         return tuple(part for group in groups for part in group if isinstance(part, Plan))
 
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """Fingerprints of the plan's JSON: as `to_json` writes it, and as `plan_from_json` read it."""
+        return frozenset({fingerprint(self.to_json()), *getattr(self, "_read", ())})
+
     def explain(self, delta: float = 1e-6) -> str:
         """The plan in words: what runs, what is promised (at a ``delta``, where it takes one), on what basis; then the
         same for each kind of part."""
@@ -112,8 +118,13 @@ class Plan(Spec, ABC):
 
 
 def plan_from_json(value: Any) -> Plan:
-    """The plan that `Plan.to_json` wrote."""
-    return from_json(value, Plan)
+    """Return the plan that `Plan.to_json` wrote, now or in an earlier version of dpfit.
+
+    The plan keeps the fingerprint of ``value``: rows of a ledger hold the JSON of the version that wrote them.
+    """
+    plan = from_json(value, Plan)
+    object.__setattr__(plan, "_read", (fingerprint(value),))
+    return plan
 
 
 @dataclass(frozen=True)

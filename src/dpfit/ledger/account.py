@@ -110,7 +110,9 @@ class DatasetAccount:
             chain.append(db, self.dataset, kind, facts, total, token.number)
 
     def _facts(self, plan: Chargeable, asked: Charge) -> dict[str, Any]:
+        name = getattr(plan, "algorithm", None)
         return {
+            **({"algorithm": name} if isinstance(name, str) and name else {}),
             "plan": plan.to_json(),
             "guarantee": plan.guarantee.to_json(),
             "as_approximate": self.as_approximate,

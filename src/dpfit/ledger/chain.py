@@ -49,6 +49,12 @@ class Entry:
         """Whether this row returns the price of its reservation to the budget."""
         return self.kind == "abandon" and self.facts["budget"] == GIVEN_BACK
 
+    @property
+    def algorithm(self) -> str:
+        """What a reservation pays for: the name of an algorithm, in older rows that of a mechanism."""
+        plan = self.facts["plan"]
+        return str(self.facts.get("algorithm") or (plan.get("mechanism") or plan).get("kind", "plan"))
+
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values, amounts as exact text."""
         return {
@@ -73,9 +79,18 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
+def fingerprint(value: Any) -> str:
+    """Return the SHA-256 of the canonical JSON of a value, in hex.
+
+    >>> fingerprint({"b": 1, "a": 2}) == fingerprint({"a": 2, "b": 1})
+    True
+    """
+    return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+
+
 def seal(columns: tuple[Any, ...]) -> str:
     """The SHA-256 hash of a row's columns (all but the hash), as they are stored."""
-    return hashlib.sha256(canonical(columns).encode("ascii")).hexdigest()
+    return fingerprint(columns)
 
 
 def append(
