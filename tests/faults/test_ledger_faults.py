@@ -101,6 +101,27 @@ class TestOneFileManyHands:
         with ThreadPoolExecutor(8) as pool:
             assert sum(pool.map(lambda _: fit(ledger, 1.0), range(8))) == 1
 
+    def test_eight_threads_that_give_back_half_of_what_they_reserve(self, ledger):
+        """At no time is more spent than the cap, and what was released stays spent."""
+
+        def one(number: int) -> int:
+            account = ledger.account("d")
+            try:
+                token = account.reserve(pure(0.125))
+            except BudgetExceeded:
+                return 0
+            if number % 2:
+                account.abandon(token, touched=False)
+                return 0
+            account.commit(token, Outcome())
+            return 1
+
+        with ThreadPoolExecutor(8) as crowd:
+            released = sum(crowd.map(one, range(40)))
+        assert 0 < released <= 8
+        assert spent(ledger) == Fraction(released, 8)
+        ledger.verify()
+
     def test_deep_copies_and_clones_spend_from_the_same_file(self, ledger):
         model = Constant(ledger)
         for other in (clone(model), copy.deepcopy(model), clone(clone(model))):
@@ -205,6 +226,50 @@ class TestFile:
         monkeypatch.setattr(chain, "append", slow)
         with pytest.raises(LedgerUnavailable, match="deleted or replaced"):
             ledger.account("d").reserve(pure(0.5))
+
+    @pytest.mark.parametrize("first", ["name", "link"])
+    def test_a_hard_link_is_no_second_cap(self, ledger, first, tmp_path):
+        """Without the refusal the second spender does not see what the first one spent."""
+        link = Ledger(tmp_path / "link.ledger")
+        before = spent(ledger)
+        os.link(ledger.path, link.path)
+        for one in (ledger, link) if first == "name" else (link, ledger):
+            for touch in (lambda one=one: fit(one), lambda one=one: one.status("d"), one.verify):
+                with pytest.raises(LedgerUnavailable, match="2 names"):
+                    touch()
+        link.path.unlink()
+        assert spent(ledger) == before
+        assert fit(ledger)
+
+    def test_a_name_that_moved_is_the_same_ledger(self, ledger, tmp_path):
+        assert fit(ledger)
+        before, moved = spent(ledger), Ledger(tmp_path / "moved.ledger")
+        os.link(ledger.path, moved.path)
+        ledger.path.unlink()
+        assert spent(moved) == before
+        assert fit(moved)
+
+    def test_a_link_made_between_charge_and_release_stops_the_release(self, ledger, tmp_path):
+        account = ledger.account("d")
+        token = account.reserve(pure(0.1))
+        os.link(ledger.path, tmp_path / "link.ledger")
+        with pytest.raises(LedgerUnavailable, match="2 names"):
+            account.commit(token, Outcome())
+
+    def test_a_ledger_is_not_made_under_two_names(self, tmp_path):
+        (tmp_path / "empty").touch()
+        os.link(tmp_path / "empty", tmp_path / "link")
+        with pytest.raises(LedgerUnavailable, match="2 names"):
+            Ledger.create(tmp_path / "link")
+        assert not (tmp_path / "empty").stat().st_size
+
+    def test_a_copy_and_a_symbolic_link_are_not_refused(self, ledger, tmp_path):
+        shutil.copy(ledger.path, tmp_path / "copy.ledger")
+        assert fit(Ledger(tmp_path / "copy.ledger"))
+        assert spent(ledger) == 0
+        (tmp_path / "symbolic").symlink_to(ledger.path)
+        assert fit(Ledger(tmp_path / "symbolic"))
+        assert spent(ledger) > 0
 
     def test_creating_never_touches_what_is_there(self, ledger, tmp_path):
         fit(ledger)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpfit.core import Answer
-from dpfit.ledger import BudgetExceeded, Ledger, LedgerDamaged, LedgerError, NotChargeable, chain
+from dpfit.ledger import BudgetExceeded, Ledger, LedgerDamaged, LedgerError, NotChargeable, account_for, chain
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
 from dpfit.privacy import Budget, account
 from dpfit.privacy import event as events
@@ -269,6 +269,62 @@ class TestRows:
         assert (status.spent.amount, status.abandoned) == (Fraction(1, 4), 1)
         assert ledger.entries("d")[-1].facts["budget"] == "stays spent"
 
+    def test_a_plan_that_read_no_record_gives_its_budget_back(self, ledger):
+        ledger.register("d", Budget(epsilon=1.0))
+        account = ledger.account("d")
+        spend(account, pure(0.25))
+        token = account.reserve(pure(0.75))
+        with pytest.raises(BudgetExceeded):
+            account.reserve(pure(0.1))
+        account.abandon(token, why="too few public records", touched=False)
+        status = ledger.status("d")
+        assert (status.spent.amount, status.abandoned, status.reservations) == (Fraction(1, 4), 1, 2)
+        assert ledger.entries("d")[-1].facts == {"why": "too few public records", "budget": "given back"}
+        spend(account, pure(0.75))
+        assert ledger.status("d").left.amount == 0
+        assert ledger.verify() == ledger.entries("d")[-1].hash
+
+    def test_both_columns_are_given_back(self, ledger):
+        ledger.register("d", Budget(epsilon=1.0, delta=1e-6), currency="pure")
+        account = ledger.account("d", as_approximate=1e-6)
+        account.abandon(account.reserve(Promise(events.Gaussian(6.0))), touched=False)
+        assert ledger.status("d").left == ledger.status("d").cap
+        ledger.verify()
+
+    def test_giving_back_never_leaves_less_than_the_other_prices(self, ledger):
+        """Totals are rounded up: what is given back in another order must not undercut the exact sum."""
+        ledger.register("d", Budget(mu=10.0))
+        account, exact, kept = ledger.account("d"), [], []
+        for multiplier in np.random.default_rng(0).uniform(5, 50, size=20):
+            kept.append(account.reserve(Promise(events.Gaussian(float(multiplier)))))
+            exact.append(1 / Fraction(float(multiplier)) ** 2)
+        for gone in (3, 0, 19, 7, 11):
+            account.abandon(kept[gone], touched=False)
+            exact[gone] = Fraction(0)
+            assert 0 <= ledger.status("d").spent.amount - sum(exact) < Fraction(1, 10**70)
+        ledger.verify()
+
+    @pytest.mark.parametrize("touched", [None, 0, "no"])
+    def test_budget_is_given_back_to_an_explicit_claim_only(self, ledger, touched):
+        ledger.register("d", Budget(epsilon=1.0))
+        token = ledger.account("d").reserve(pure(0.25))
+        with pytest.raises(ValueError, match="touched"):
+            ledger.account("d").abandon(token, touched=touched)
+        assert ledger.status("d").spent.amount == Fraction(1, 4)
+
+    def test_nothing_is_given_back_twice_or_after_the_release(self, ledger):
+        ledger.register("d", Budget(epsilon=1.0))
+        account = ledger.account("d")
+        spent, released = (account.reserve(pure(0.25)) for _ in range(2))
+        account.abandon(spent)
+        account.commit(released, Outcome())
+        returned = account.reserve(pure(0.25))
+        account.abandon(returned, touched=False)
+        for token in (spent, released, returned):
+            with pytest.raises(LedgerError, match="closed already"):
+                account.abandon(token, touched=False)
+        assert ledger.status("d").spent.amount == Fraction(1, 2)
+
     def test_a_reservation_is_closed_once(self, ledger):
         ledger.register("d", Budget(epsilon=1.0))
         account = ledger.account("d")
@@ -352,6 +408,27 @@ class TestHandle:
             spend(ledger.account("d"), pure(0.001))
             steps.append(len(rows) - before)
         assert max(steps[1:]) == min(steps[1:]) <= 12
+
+    def test_asking_for_an_account_does_not_read_the_past(self, ledger, monkeypatch):
+        ledger.register("d", Budget(epsilon=1.0))
+        rows, counts = [], []
+        read = chain.read
+        monkeypatch.setattr(chain, "read", lambda row: rows.append(row) or read(row))
+        for past in (1, 50):
+            for _ in range(past):
+                ledger.account("d").reserve(pure(0.001))
+            rows.clear()
+            assert account_for(pure(0.001), ledger, "d").dataset == "d"
+            counts.append(len(rows))
+        assert counts == [2, 2]
+
+    def test_the_currency_is_that_of_the_registration(self, ledger):
+        ledger.register("d", Budget(rho=1.0))
+        ledger.register("e", Budget(epsilon=1.0, delta=1e-6), currency="pure")
+        assert [ledger.currency(name) for name in "de"] == ["zcdp", "pure"]
+        assert [ledger.status(name).currency for name in "de"] == ["zcdp", "pure"]
+        with pytest.raises(LedgerError, match="not registered"):
+            ledger.currency("f")
 
     def test_lookups_use_indices(self, ledger):
         from dpfit.ledger import store

@@ -153,6 +153,36 @@ def test_a_forged_chain_is_found_by_accounting_again(ledger, name):
         ledger.verify()
 
 
+def returned(rows, **columns):
+    """A row that gives the price of the last reservation back, put in place of its release."""
+    rows[6].update(kind="abandon", facts=chain.canonical({"why": "", "budget": "given back"}), **columns)
+
+
+RETURNS = {
+    "after a row that says so": (lambda rows: returned(rows, amount="3/10"), None),
+    "more than the price": (lambda rows: returned(rows, amount="2/10"), "not the sum"),
+    "of no reservation": (lambda rows: returned(rows, amount="3/10", reservation=None), "not open"),
+    "of another dataset": (lambda rows: returned(rows, amount="3/10", dataset="e"), "accounted again|not open"),
+    "by a release": (lambda rows: (returned(rows, amount="3/10"), rows[6].update(kind="release")), "not the sum"),
+    "by a row that says nothing": (lambda rows: (returned(rows, amount="3/10"), edit(rows[6], budget="")), "not say"),
+    "by a row that keeps it": (
+        lambda rows: (returned(rows, amount="3/10"), edit(rows[6], budget="stays spent")),
+        "not the sum",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_budget_given_back_is_accounted_again(ledger, name):
+    change, message = RETURNS[name]
+    forge(ledger, lambda rows: change(rows) and None)
+    if message is None:
+        assert ledger.verify() == ledger.entries("d")[-1].hash
+        return
+    with pytest.raises(LedgerDamaged, match=message):
+        ledger.verify()
+
+
 def test_a_forged_spend_beyond_the_cap_is_found(ledger):
     def overspend(rows):
         for row in rows:

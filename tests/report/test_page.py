@@ -12,7 +12,7 @@ import pytest
 
 from dpfit.audit import Audit, Finding, Mu, audit_entry
 from dpfit.audit.record import BROKEN, TOO_FEW
-from dpfit.core import Answer, Mechanism, Risk, Step
+from dpfit.core import Answer, Mechanism, Risk, Step, plan_from_json
 from dpfit.ledger import Ledger
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
 from dpfit.privacy import Assumption, Basis, Budget, Guarantee, event
@@ -252,6 +252,35 @@ def test_the_newest_of_several_rows_is_named(ledger):
     assert "for this plan is number 4 (released)" in Page(report(release, ledger=ledger, dataset="patients")).text
 
 
+def test_a_release_of_an_earlier_version_finds_its_row(ledger, monkeypatch):
+    """The row and the file were written before the JSON form of plans changed."""
+    plan = mean_plan(0.1)
+    stored = json.loads(json.dumps(plan.to_json()))
+    plan.run(np.zeros(100), account=ledger.account("patients"))
+    written = Step.to_json
+    monkeypatch.setattr(Step, "to_json", lambda self: written(self) | {"notes": []})
+    read = plan_from_json(stored)
+
+    def shown(plan) -> str:
+        return Page(report(Facts("a mean", plan), ledger=ledger, dataset="patients")).text
+
+    assert "for this plan is number 2 (released)" in shown(read)
+    assert "was not paid from this budget" in shown(mean_plan(0.2))
+    read.run(np.zeros(100), account=ledger.account("patients"))
+    assert "for this plan is number 4 (released)" in shown(read)
+
+
+def test_rows_are_named_by_the_algorithm_of_the_plan(ledger):
+    named = mean_plan(0.1)
+    object.__setattr__(named, "algorithm", "noisy_average")
+    for plan in (named, mean_plan(0.1)):
+        ledger.account("patients").reserve(plan)
+    text = Page(report(mean_plan(), ledger=ledger, dataset="patients")).text
+    assert text.count("noisy average") == 2  # what for, and what with
+    assert [entry.algorithm for entry in ledger.entries("patients")[1:]] == ["noisy_average", "noisy_mean"]
+    ledger.verify()
+
+
 def test_a_release_outside_the_ledger_is_said(ledger):
     text = Page(report(mean_plan().run(np.zeros(100)), ledger=ledger, dataset="patients")).text
     assert "this release was not paid from this budget" in text
@@ -264,9 +293,15 @@ def test_the_ledger_shows_reservations_and_abandoned_plans(ledger):
     account = ledger.account("patients")
     account.reserve(mean_plan(0.1))
     account.abandon(account.reserve(mean_plan(0.2)), why="power cut")
+    account.abandon(account.reserve(mean_plan(0.2)), touched=False)
     mean_plan(0.3).run(np.zeros(100), account=account, random_state=1)
     text = Page(report(mean_plan(), ledger=ledger, dataset="patients")).text
-    for words in ("reserved, no release recorded", "given up; the budget stays spent", "RNG seed: not private"):
+    for words in (
+        "reserved, no release recorded",
+        "given up; the budget stays spent",
+        "given up; the budget was given back",
+        "RNG seed: not private",
+    ):
         assert words in text
 
 

@@ -172,8 +172,8 @@ def _what(row: Entry) -> str:
     if row.kind == "register":
         return "registered"
     if row.kind == "reserve":
-        plan = row.facts["plan"]
-        name = (plan.get("mechanism") or plan).get("kind", "plan")
-        return f"reserved for {name}"
+        return f"reserved for {row.algorithm}"
+    if row.kind == "abandon":
+        return f"abandoned {row.reservation} (budget {row.facts['budget']})"
     seeded = "" if row.facts.get("private", True) else " (RNG seed set: not private)"
-    return f"{'released' if row.kind == 'release' else 'abandoned'} {row.reservation}{seeded}"
+    return f"released {row.reservation}{seeded}"

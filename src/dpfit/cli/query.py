@@ -90,7 +90,7 @@ def _paid_by(ledger: Ledger | None, dataset: str | None, noise: str, delta: floa
     """The noise to use: a budget that adds up rho or mu squared pays a fair price for Gaussian noise only."""
     if ledger is None or dataset is None or noise != "auto" or not delta:
         return noise
-    return noise if ledger.status(dataset).currency == "pure" else "gaussian"
+    return noise if ledger.currency(dataset) == "pure" else "gaussian"
 
 
 def _cut(choice: str) -> tuple[str, int | list[float]]:

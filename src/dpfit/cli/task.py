@@ -130,7 +130,7 @@ class Task:
         """
         if self.ledger is None or self.dataset is None or self.solver != "auto":
             return self
-        currency = self.ledger.status(self.dataset).currency
+        currency = self.ledger.currency(self.dataset)
         prices: dict[str, float] = {}
         from dpfit.models.users import PerUser
 

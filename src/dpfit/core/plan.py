@@ -28,7 +28,7 @@ from dpfit.privacy import Basis, Guarantee
 from dpfit.privacy import event as events
 from dpfit.privacy.event import Event
 from dpfit.privacy.guarantee import parallel_basis
-from dpfit.privacy.spec import Spec, from_json
+from dpfit.privacy.spec import Spec, digest, from_json
 
 @dataclass(frozen=True)
 class Plan(Spec, ABC):
@@ -179,6 +179,11 @@ class Plan(Spec, ABC):
         """The plans that this one is made of."""
         return ()
 
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """Fingerprints of the plan: as `to_json` writes it, and as `plan_from_json` read it."""
+        return frozenset({self.fingerprint, *getattr(self, "_read", ())})
+
     def _rows_of_parts(self, delta: float) -> list[Row]:
         kinds = list(dict.fromkeys(tuple(part.rows(delta)) for part in self.parts))
         return [
@@ -192,8 +197,13 @@ class Plan(Spec, ABC):
 
 
 def plan_from_json(value: Any) -> Plan:
-    """Return the plan that `Plan.to_json` wrote."""
-    return from_json(value, Plan)
+    """Return the plan that `Plan.to_json` wrote, now or in an earlier version of dpfit.
+
+    The plan keeps the fingerprint of ``value``: rows of a ledger hold the JSON of the version that wrote them.
+    """
+    plan = from_json(value, Plan)
+    object.__setattr__(plan, "_read", (digest(value),))
+    return plan
 
 
 @dataclass(frozen=True)

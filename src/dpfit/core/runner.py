@@ -52,13 +52,16 @@ class Release:
 
 
 class Account(Protocol):
-    """Where budget is kept. Reserving comes before data is touched; a reservation never committed stays spent."""
+    """Where budget is kept. Reserving comes before data is read; an open reservation stays spent."""
 
     def reserve(self, plan: Plan) -> Any:
         """Set the plan's privacy cost aside, or raise; returns a token."""
 
     def commit(self, token: Any, release: Release) -> None:
         """Record that the release happened."""
+
+    def abandon(self, token: Any, why: str = "", *, touched: bool = True) -> None:
+        """Record that the release will not happen; gives the budget back if no record was read (``touched=False``)."""
 
 
 class InteractionClosed(RuntimeError):

@@ -25,7 +25,7 @@ from dpfit.data.table import Table
 from dpfit.kernels import passes
 from dpfit.kernels.bounds import Guards
 from dpfit.kernels.rounding import pairwise
-from dpfit.kernels.rows import as_index, as_rows, is_compressed
+from dpfit.kernels.rows import as_index, is_compressed, with_valid_columns
 from dpfit.losses.base import Loss
 from dpfit.losses.guards import as_floats, unmasked
 from dpfit.noise.lattice import LIMIT, Grid
@@ -217,7 +217,7 @@ class InMemory(Dataset):
     public: Dataset | None = None
 
     def __post_init__(self) -> None:
-        matrix = _compressed(self.matrix) if is_compressed(self.matrix) else _array("matrix", self.matrix, 2)
+        matrix = with_valid_columns(self.matrix) if is_compressed(self.matrix) else _array("matrix", self.matrix, 2)
         labels = _array("labels", self.labels, 1)
         if matrix.dtype.kind not in "biuf" or labels.dtype.kind not in "biuf":
             raise ValueError(f"{'labels' if matrix.dtype.kind in 'biuf' else 'matrix'} must hold numbers")
@@ -341,18 +341,6 @@ def _array(name: str, values: Any, axes: int) -> npt.NDArray[Any]:
     if array.ndim != axes:
         raise ValueError(f"{name} must have {axes} axes, got {array.ndim}")
     return array
-
-
-def _compressed(matrix: Any) -> Any:
-    """A CSR matrix, each entry with a column; one that has none becomes NaN, and its record the neutral one."""
-    rows = as_rows(matrix)
-    outside = (rows.indices < 0) | (rows.indices >= rows.shape[1])
-    if outside.any():
-        if not rows.shape[1]:
-            return type(rows)(rows.shape)
-        rows = rows.copy() if rows.dtype.kind == "f" else as_floats(rows)
-        rows.data[outside], rows.indices[outside] = np.nan, 0
-    return rows
 
 
 def _check_public(data: Dataset) -> None:

@@ -83,6 +83,21 @@ def as_rows(X: Any) -> Any:
     return _real("X", matrix)
 
 
+def with_valid_columns(X: Any) -> Any:
+    """Return a CSR matrix in which every entry has a column.
+
+    An entry with a column number outside the width becomes NaN in the first column. Its record is then the neutral one.
+    """
+    rows = as_rows(X)
+    outside = (rows.indices < 0) | (rows.indices >= rows.shape[1])
+    if outside.any():
+        if not rows.shape[1]:
+            return type(rows)(rows.shape)
+        rows = rows.copy() if rows.dtype.kind == "f" else as_floats(rows)
+        rows.data[outside], rows.indices[outside] = np.nan, 0
+    return rows
+
+
 def _has_rows(X: Any) -> bool:
     """Whether the rows of a CSR matrix lie within its arrays; scipy does not look, and reads and writes elsewhere."""
     pointers, stored = X.indptr, min(len(X.data), len(X.indices))

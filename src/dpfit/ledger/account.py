@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from dpfit import __version__
 from dpfit.ledger import amount, chain, store
+from dpfit.ledger.chain import GIVEN_BACK, STAYS_SPENT, price_of
 from dpfit.ledger.errors import BudgetExceeded, LedgerDamaged, LedgerError, NotChargeable
 from dpfit.ledger.price import price
 from dpfit.ledger.register import Registration, ends
@@ -83,9 +84,15 @@ class DatasetAccount:
         """Record that the release happened."""
         self._close(token, "release", {"private": bool(release.private)})
 
-    def abandon(self, token: Reservation, why: str = "") -> None:
-        """Record that the release will not happen. The budget stays spent: the data may have been touched."""
-        self._close(token, "abandon", {"why": why, "budget": "stays spent"})
+    def abandon(self, token: Reservation, why: str = "", *, touched: bool = True) -> None:
+        """Record that the release will not happen.
+
+        Data that may have been read keep the budget spent. With ``touched=False`` the caller claims that no record was
+        read between `reserve` and this call; the ledger then gives the budget back. ``why`` must not depend on records.
+        """
+        if not isinstance(touched, bool):
+            raise ValueError("touched is True if a record may have been read since reserve, else False")
+        self._close(token, "abandon", {"why": why, "budget": STAYS_SPENT if touched else GIVEN_BACK})
 
     def _close(self, token: Reservation, kind: str, facts: dict[str, Any]) -> None:
         with store.writing(self.path) as db:
@@ -98,10 +105,14 @@ class DatasetAccount:
                 )
             if closed := chain.closing(db, token.number):
                 raise LedgerError(f"reservation {token.number} was closed already, by entry {closed.id}")
-            chain.append(db, self.dataset, kind, facts, newest.spent, token.number)
+            back = facts.get("budget") == GIVEN_BACK
+            total = amount.without(newest.spent, price_of(reserved)) if back else newest.spent
+            chain.append(db, self.dataset, kind, facts, total, token.number)
 
     def _facts(self, plan: Chargeable, asked: Charge) -> dict[str, Any]:
+        name = getattr(plan, "algorithm", None)
         return {
+            **({"algorithm": name} if isinstance(name, str) and name else {}),
             "plan": plan.to_json(),
             "guarantee": plan.guarantee.to_json(),
             "as_approximate": self.as_approximate,

@@ -50,6 +50,17 @@ def short_charge(charge: Charge) -> Charge:
     return Charge(short(charge.amount), short(charge.delta))
 
 
+def without(total: Charge, price: Charge) -> Charge:
+    """Return a total after one of its prices is given back.
+
+    Totals are rounded up only, so the result is at least the exact sum of the other prices.
+
+    >>> without(Charge(Fraction(1, 2)), Charge(Fraction(1, 3))).amount
+    Fraction(1, 6)
+    """
+    return short_charge(total + price * -1)
+
+
 def shown(value: Fraction, digits: int = 6) -> str:
     """The amount for people.
 

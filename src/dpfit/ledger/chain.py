@@ -18,6 +18,9 @@ from dpfit.privacy.charge import Charge
 GENESIS = "0" * 64
 """The hash before the first row."""
 
+STAYS_SPENT, GIVEN_BACK = "stays spent", "given back"
+"""What an abandoned reservation does to the budget, as its row says."""
+
 _COLUMNS = "id, dataset, kind, reservation, time, facts, amount, delta, previous, hash"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -40,6 +43,17 @@ class Entry:
     spent: Charge
     previous: str
     hash: str
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether this row returns the price of its reservation to the budget."""
+        return self.kind == "abandon" and self.facts["budget"] == GIVEN_BACK
+
+    @property
+    def algorithm(self) -> str:
+        """What a reservation pays for: the name of an algorithm, in older rows that of a mechanism."""
+        plan = self.facts["plan"]
+        return str(self.facts.get("algorithm") or (plan.get("mechanism") or plan).get("kind", "plan"))
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values, amounts as exact text."""
@@ -65,9 +79,18 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
+def fingerprint(value: Any) -> str:
+    """Return the SHA-256 of the canonical JSON of a value, in hex.
+
+    >>> fingerprint({"b": 1, "a": 2}) == fingerprint({"a": 2, "b": 1})
+    True
+    """
+    return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+
+
 def seal(columns: tuple[Any, ...]) -> str:
     """The SHA-256 hash of a row's columns (all but the hash), as they are stored."""
-    return hashlib.sha256(canonical(columns).encode("ascii")).hexdigest()
+    return fingerprint(columns)
 
 
 def append(
@@ -106,6 +129,12 @@ def read(row: tuple[Any, ...]) -> Entry:
         return Entry(number, dataset, kind, reservation, time, json.loads(facts), totals, previous, stored)
     except (ValueError, TypeError, ZeroDivisionError):
         raise LedgerDamaged(f"entry {row[0]!r} cannot be read; run `dpfit ledger verify`") from None
+
+
+def price_of(reserved: Entry) -> Charge:
+    """Return the price that a reservation added to the total."""
+    price = reserved.facts["price"]
+    return Charge(Fraction(price["amount"]), Fraction(price["delta"]))
 
 
 def head(db: sqlite3.Connection) -> Entry | None:

@@ -1,4 +1,4 @@
-"""From what callers give (a ledger or its path, the name of a dataset) to the account that a plan is charged to."""
+"""Turn what callers give, a ledger or its path and the name of a dataset, into the account that pays for a plan."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def account_for(
         raise ValueError("with a ledger, give dataset=: the name under which the data's budget is registered")
     book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
     try:
-        plan.guarantee.charge(book.status(dataset).currency)
+        plan.guarantee.charge(book.currency(dataset))
     except NoPrice:
         return book.account(dataset, who, why, as_approximate=delta or None)
     return book.account(dataset, who, why)

@@ -124,6 +124,14 @@ class Ledger:
         with store.reading(self.path) as db:
             return list(chain.pointers(db))
 
+    def currency(self, dataset: str) -> str:
+        """Return the currency in which the ledger adds up the plans of a dataset.
+
+        Work: two rows, whatever the length of the history.
+        """
+        with store.reading(self.path) as db:
+            return Registration.from_entry(ends(db, dataset)[0]).cap.currency
+
     def status(self, dataset: str) -> Status:
         """The cap of a dataset, what is spent and what is left."""
         rows = self.entries(dataset)

@@ -69,6 +69,7 @@ def create(path: Path) -> None:
     """Write an empty ledger; refuses to touch anything that is already there."""
     if path.is_file() and path.stat().st_size:
         raise LedgerError(f"there is a file at {path} already; choose another name, or use the ledger that is there")
+    _refuse_links(path)
     with _errors(path), closing(_connect(path, "rwc")) as db:
         _configure(db)
         db.execute("PRAGMA journal_mode = WAL")
@@ -104,6 +105,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         # Making a new one here would hand out the budget again.
         raise LedgerUnavailable(f"there is no ledger at {path}; make one with `dpfit ledger create` or Ledger.create")
+    _refuse_links(path)
     with _errors(path), closing(_connect(path, "rw")) as db:
         _configure(db)
         if _pragma(db, "application_id") != APPLICATION:
@@ -114,6 +116,22 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
                 "that wrote it or a newer one"
             )
         yield db
+
+
+def _refuse_links(path: Path) -> None:
+    """Refuse a file with a second name (a hard link).
+
+    SQLite names its log after the file. Spenders under two names would keep two logs, and each log one cap.
+    """
+    try:
+        names = os.stat(path).st_nlink
+    except OSError:
+        return  # a missing file is reported by whoever opens it
+    if names > 1:
+        raise LedgerUnavailable(
+            f"the ledger {path} has {names} names (hard links), and two names would spend one budget twice; remove all "
+            "names but one, and make backups with cp or dpfit ledger export, not with links"
+        )
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpfit.ledger import chain, store
-from dpfit.ledger.amount import ZERO, short_charge
+from dpfit.ledger.amount import ZERO, short_charge, without
 from dpfit.ledger.cap import cap_of
 from dpfit.ledger.chain import Entry
 from dpfit.ledger.errors import LedgerDamaged, NotChargeable
@@ -63,7 +63,7 @@ class _Book:
         self.pointers: dict[str, tuple[int, int, str]] = {}
         self._known: dict[str, Registration] = {}
         self._spent: dict[str, Charge] = {}
-        self._open: dict[int, str] = {}
+        self._open: dict[int, tuple[str, Charge]] = {}
         self._time = ""
         self._prices: dict[str, Charge] = {}
 
@@ -101,11 +101,11 @@ class _Book:
 
     def _reserve(self, entry: Entry) -> str:
         known, facts = self._known[entry.dataset], entry.facts
-        stored = Charge(Fraction(facts["price"]["amount"]), Fraction(facts["price"]["delta"]))
+        stored = chain.price_of(entry)
         guarantee = Guarantee.from_json(facts["guarantee"])
         total = short_charge(self._spent[entry.dataset] + stored)
         self._spent[entry.dataset] = total
-        self._open[entry.id] = entry.dataset
+        self._open[entry.id] = entry.dataset, stored
         if min(stored.amount, stored.delta) < 0 or not _covers(stored, self._price(known.cap.currency, facts)):
             return "its price is below what its promise costs"
         if not known.cap.allows(total):
@@ -113,8 +113,14 @@ class _Book:
         return known.mismatch(guarantee)
 
     def _close(self, entry: Entry) -> str:
-        if entry.reservation is None or self._open.pop(entry.reservation, None) != entry.dataset:
+        dataset, price = self._open.pop(entry.reservation or 0, ("", Charge(ZERO)))
+        if dataset != entry.dataset:
             return "it closes a reservation that is not open"
+        if entry.kind == "abandon":
+            if entry.facts["budget"] not in (chain.STAYS_SPENT, chain.GIVEN_BACK):
+                return "it does not say what becomes of the budget"
+            if entry.facts["budget"] == chain.GIVEN_BACK:
+                self._spent[dataset] = without(self._spent[dataset], price)
         return ""
 
     def _price(self, currency: str, facts: dict[str, Any]) -> Charge:

@@ -16,7 +16,7 @@ from dpfit.data.schema import Category
 from dpfit.losses import Logistic, SmoothedHinge, Softmax
 from dpfit.losses.base import Loss
 from dpfit.models.base import PrivateModel, all_or_nothing
-from dpfit.models.inputs import as_numbers, dtypes_of, holds_numbers, is_boolean
+from dpfit.models.inputs import as_numbers, dtypes_of, holds_numbers, is_boolean, row_products
 from dpfit.models.leaks import LeakWarning, leaky, leaky_score
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
@@ -79,7 +79,7 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Floats:
         """Margins: one number per row for two classes, one per class for more."""
-        margins = np.asarray(self._rows(X) @ self.weights_.T)
+        margins = row_products(self._rows(X), self.weights_)
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Any) -> NDArray[Any]:

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import validate_data
 
+from dpfit.kernels.rows import as_rows, with_valid_columns
 from dpfit.losses.guards import as_floats, unmasked
 
 Floats = NDArray[np.float64]
@@ -48,8 +50,65 @@ def require_numbers(name: str, values: Any, axes: int = 1) -> None:
 
 @np.errstate(over="ignore")
 def validated(model: Any, X: Any, **checks: Any) -> Any:
-    """Rows with the shape, type and names that a model asks for; no value is an error, or a warning about its size."""
-    return validate_data(model, X, ensure_all_finite=False, **checks)
+    """Return rows with the shape, type and names that a model asks for.
+
+    No value raises an error or warns of its size.
+    """
+    return validate_data(model, within_shape(X), ensure_all_finite=False, **checks)
+
+
+def within_shape(X: Any) -> Any:
+    """Return a sparse matrix as CSR with all entries within its shape, and anything else as it is.
+
+    SciPy does not check the numbers of rows and columns, and reads and writes elsewhere. An entry without a column
+    becomes NaN in the first column of its record; an entry without a row belongs to no record and is left out.
+    """
+    if not sparse.issparse(X) or X.ndim != 2 or X.format not in ("csr", "csc", "coo"):
+        return X
+    if X.format == "csr":
+        return with_valid_columns(X)
+    rows, columns, values = _entries(X)
+    known, outside = (rows >= 0) & (rows < X.shape[0]), (columns < 0) | (columns >= X.shape[1])
+    if known.all() and not outside.any():
+        return X.tocsr()
+    if not X.shape[1]:
+        known = np.zeros_like(known)
+    values, columns = np.where(outside, np.nan, values), np.where(outside, 0, columns)
+    return sparse.csr_array((values[known], (rows[known], columns[known])), shape=X.shape)
+
+
+def _entries(X: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Rows, columns and values of the entries of a CSC or COO matrix."""
+    if X.format == "coo":
+        return X.row, X.col, X.data
+    lines = as_rows(X.T)
+    stored = lines.indptr[-1]
+    return lines.indices[:stored], np.repeat(np.arange(X.shape[1]), np.diff(lines.indptr)), lines.data[:stored]
+
+
+_TILE = 1024
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def row_products(rows: Any, weights: Floats) -> Floats:
+    """Return ``rows @ weights.T``, each entry rounded as if its row were the only one.
+
+    A matrix product of BLAS groups rows, so one more record can change the last bit of another record's prediction. Here
+    every operation is elementwise or on a sparse row. ``weights`` is a vector, or a matrix with one line for each output.
+
+    >>> row_products(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([10.0, 1.0]))
+    array([12., 34.])
+    """
+    lines = np.atleast_2d(weights)
+    if sparse.issparse(rows):
+        found = np.stack([np.asarray(rows @ line) for line in lines], axis=1)
+    else:
+        found = np.zeros((len(rows), len(lines)))
+        for start in range(0, len(rows), _TILE):  # a tile stays in the cache while its columns are read
+            tile, sums = rows[start : start + _TILE], found[start : start + _TILE]
+            for column in range(tile.shape[1]):
+                sums += tile[:, column, None] * lines[:, column]
+    return found if np.ndim(weights) == 2 else found[:, 0]
 
 
 def labels_of(y: Any) -> NDArray[Any]:

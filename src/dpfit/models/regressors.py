@@ -15,7 +15,7 @@ from dpfit.data.schema import Number
 from dpfit.losses import Huber, Pinball, QuantileHuber, Squared
 from dpfit.losses.base import Loss
 from dpfit.models.base import PrivateModel, all_or_nothing
-from dpfit.models.inputs import as_numbers, require_numbers
+from dpfit.models.inputs import as_numbers, require_numbers, row_products
 from dpfit.models.leaks import FROM_DATA, leaky_score
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
@@ -60,7 +60,7 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Floats:
         """Predictions in the units of the labels; rows are bounded as in training."""
-        shares = np.asarray(self._rows(X) @ self.weights_)
+        shares = row_products(self._rows(X), self.weights_)
         low, high = self.scaling_.label_lower, self.scaling_.label_upper
         if low is None or high is None:
             return shares

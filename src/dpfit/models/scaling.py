@@ -84,7 +84,7 @@ class Scaling(Spec):
             matrix = np.clip((matrix - middle) / half, -1.0, 1.0)
         if finite:
             matrix = _finite(matrix)
-        factors = self._factors(np.einsum("ij,ij->i", matrix, matrix))
+        factors = self._factors(_squared_norms(matrix))
         capped = np.empty((len(matrix), matrix.shape[1] + bool(self.constant)))
         np.multiply(matrix, factors[:, None], out=capped[:, : matrix.shape[1]])
         if self.constant:
@@ -178,6 +178,15 @@ class Scaling(Spec):
         if self.label_lower is None or self.label_upper is None:
             return 0.0, 1.0
         return self.label_lower / 2 + self.label_upper / 2, self.label_upper / 2 - self.label_lower / 2
+
+
+def _squared_norms(matrix: Floats) -> Floats:
+    """Squared norms of rows, each rounded as if its row were the only one.
+
+    Beyond 8192 columns einsum would add up a single row in other pieces than one of several.
+    """
+    parts = (matrix[:, start : start + 8192] for start in range(0, matrix.shape[1] or 1, 8192))
+    return np.asarray(sum(np.einsum("ij,ij->i", part, part) for part in parts))
 
 
 def _finite(values: Floats) -> Floats:

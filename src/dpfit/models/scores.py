@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import ndtri
 from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
@@ -26,8 +27,8 @@ from dpfit.ledger import account_for
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
 from dpfit.models.base import PrivateModel
 from dpfit.models.classifiers import class_codes
-from dpfit.models.inputs import as_numbers, labels_of, require_numbers, shape_of
-from dpfit.privacy import Budget, Guarantee
+from dpfit.models.inputs import as_numbers, labels_of, require_numbers, shape_of, within_shape
+from dpfit.privacy import Assumption, Basis, Budget, Guarantee
 from dpfit.privacy.event import Event
 
 Floats = NDArray[np.float64]
@@ -94,7 +95,7 @@ def private_score(
     problem = Answer(n=records if n_public is None else n_public, workload=BoundedMean(0.0, top))
     algorithm = laplace_mean if budget.kind == "pure" else gaussian_mean
     noisy = algorithm.plan(problem, budget)
-    plan = replace(noisy, mechanism=MeanScore(noisy.mechanism, chosen, top))
+    plan = replace(noisy, mechanism=MeanScore(noisy.mechanism, chosen, top), why=_basis(noisy.why, model))
     if random_state is not None:
         warnings.warn(
             "random_state fixes the noise: whoever knows it can subtract the noise, so this score is not private",
@@ -134,13 +135,13 @@ class Scored:
         Models of other libraries may refuse a record with a cell that is no number. An error would tell of it, so it
         has the worst score; it is predicted by itself, and the others together, whether there is such a record or not.
         """
-        whole = np.asarray(self.rows) if isinstance(self.rows, np.ndarray) or hasattr(self.rows, "iloc") else None
-        if isinstance(self.model, Pipeline | PrivateModel) or whole is None or whole.dtype.kind != "f":
-            return self._scores(self.rows, self.labels, metric, top)
+        given = within_shape(self.rows)
+        finite = None if isinstance(self.model, Pipeline | PrivateModel) else _finite_rows(given)
+        if finite is None:
+            return self._scores(given, self.labels, metric, top)
         scores = np.full(len(self.labels), 0.0 if metric == "accuracy" else top)
-        finite = np.isfinite(whole).all(axis=1)
         for some in (np.flatnonzero(finite), *np.flatnonzero(~finite)[:, None]):
-            rows = self.rows.iloc[some] if hasattr(self.rows, "iloc") else self.rows[some]
+            rows = given.iloc[some] if hasattr(given, "iloc") else given[some]
             with suppress(ValueError) if not finite[some].all() else nullcontext():
                 if len(some):
                     scores[some] = self._scores(rows, self.labels[some], metric, top)
@@ -181,6 +182,27 @@ class MeanScore(Mechanism):
 
     def run(self, data: Scored, run: Run) -> Any:
         return self.mechanism.run(data.scores(self.metric, self.top), run)
+
+
+def _finite_rows(rows: Any) -> NDArray[np.bool_] | None:
+    """Return which rows hold finite numbers only; None where the dtype has no others, or is none of numbers."""
+    if sparse.issparse(rows):
+        if rows.dtype.kind != "f" or rows.format != "csr":
+            return None
+        broken = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[~np.isfinite(rows.data[: rows.indptr[-1]])]
+        finite = np.ones(rows.shape[0], dtype=np.bool_)
+        finite[broken] = False
+        return finite
+    whole = np.asarray(rows) if isinstance(rows, np.ndarray) or hasattr(rows, "iloc") else None
+    return None if whole is None or whole.dtype.kind != "f" else np.isfinite(whole).all(axis=1)
+
+
+def _basis(basis: Basis, model: Any) -> Basis:
+    """Return the basis of a score. Only models of dpfit predict each record in a way that other records cannot round."""
+    if isinstance(model, PrivateModel) and type(model).__module__.startswith("dpfit."):
+        return basis
+    alone = Assumption("the model predicts each record from that record alone", "declared")
+    return replace(basis, assumptions=(*basis.assumptions, alone), arithmetic="idealised")
 
 
 def _largest(model: Any, metric: str) -> float:

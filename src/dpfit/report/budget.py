@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from dpfit.core import Plan
 from dpfit.ledger import Entry, Ledger, Status
+from dpfit.privacy.spec import digest
 from dpfit.privacy import Budget
 from dpfit.report import words
 from dpfit.report.blocks import section, table, tile
@@ -37,9 +38,13 @@ class Book:
         )
 
     def row_of(self, plan: Plan) -> Entry | None:
-        """The newest reservation for a plan."""
-        wanted = plan.to_json()
-        return next((e for e in reversed(self.entries) if e.kind == "reserve" and e.facts["plan"] == wanted), None)
+        """Return the newest reservation for a plan, found by fingerprint; None if there is none.
+
+        A plan that was read from a file is compared as the file has it: its JSON form may have changed since.
+        """
+        wanted = plan.fingerprints
+        rows = (entry for entry in reversed(self.entries) if entry.kind == "reserve")
+        return next((entry for entry in rows if digest(entry.facts["plan"]) in wanted), None)
 
     def outcome(self, reserved: Entry) -> str:
         """What became of a reservation."""
@@ -47,7 +52,7 @@ class Book:
         if end is None:
             return "reserved, no release recorded"
         if end.kind == "abandon":
-            return "given up; the budget stays spent"
+            return f"given up; the budget {'was given back' if end.gives_back else 'stays spent'}"
         return "released" if end.facts.get("private", True) else "released with an RNG seed: not private"
 
 
@@ -108,8 +113,7 @@ def _history(book: Book) -> Markup:
 
 
 def _purpose(entry: Entry) -> Markup:
-    plan = entry.facts["plan"]
-    name = str((plan.get("mechanism") or plan).get("kind", "plan")).replace("_", " ")
+    name = entry.algorithm.replace("_", " ")
     by = f", {entry.facts['who']}" if entry.facts.get("who") else ""
     return tag("span", name_of(entry.facts.get("why") or name), tag("small", f"{name}{by}"))
 
