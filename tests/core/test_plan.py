@@ -27,6 +27,7 @@ from dpfit.core import (
     plan_from_json,
 )
 from dpfit.data.dataset import InMemory
+from dpfit.data.view import view_of
 from dpfit.privacy import Basis
 from dpfit.privacy import event as events
 
@@ -89,7 +90,7 @@ class Doubled(Transformation):
     kind = "test_doubled"
 
     def transform(self, data, run):
-        return type(data).of(2 * np.asarray(data.given), data.relation, data.unit, run.noise)
+        return view_of(2 * np.asarray(data.given), data.relation, data.unit, run.noise)
 
     def inverse(self, value):
         return value / 2

@@ -6,7 +6,6 @@ from scipy.sparse import csr_array
 
 from dpfit.data.dataset import Blocks, InMemory, records_of
 from dpfit.data.files import read_table, records, scan_parquet
-from dpfit.data.sampling import Records
 from dpfit.data.schema import Category, Number, Schema
 from dpfit.data.table import Table
 from dpfit.losses import (
@@ -143,7 +142,6 @@ def test_a_user_is_one_user_in_any_block(tmp_path):
     frame = pd.DataFrame({"age": np.arange(8.0), "who": pd.array(ids, dtype="Int64")})
     blocks = scan_parquet(path, schema, users="who", rows_per_block=3)
     assert blocks.users.tolist() == expected
-    assert blocks.units.n == 2
     for held in (whole, frame, {"age": np.arange(8.0), "who": ids}, {"age": np.arange(8.0), "who": whole["who"]}):
         assert records(held, schema, users="who").users.tolist() == expected
     for given in (ids, frame["who"], whole["who"], whole["who"].combine_chunks()):
@@ -216,7 +214,7 @@ def test_a_damaged_block_is_said_without_its_content(tmp_path):
     content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
     path.write_bytes(bytes(content))
     with pytest.raises(ValueError, match="not a readable table"):
-        list(scan_parquet(path, SCHEMA).pieces())
+        list(scan_parquet(path, SCHEMA).chunks())
 
 
 def test_a_csv_with_broken_rows_is_said_without_its_content(tmp_path):
@@ -429,13 +427,9 @@ class TestUsers:
     def test_ids_go_with_their_records(self):
         X, y, _ = sample()
         for data in (InMemory(X, y, self.IDS), self.blocks(X, y), InMemory(csr_array(X), y, self.IDS)):
-            assert data.units.n == 101
-            chosen = data.units.rows(np.array([5]))
-            some = data.rows(chosen)
-            assert len(set(some.users)) == 1
-            assert some.users.tolist() == [self.IDS[i] for i in chosen]
-            assert some.units.n == 1
-        assert InMemory(X, y).units == Records(301)
+            chosen = np.array([5, 200, 300])
+            assert data.rows(chosen).users.tolist() == [self.IDS[i] for i in chosen]
+            assert data.take(chosen[::-1]).users.tolist() == [self.IDS[i] for i in chosen[::-1]]
 
     def test_as_many_as_records(self):
         with pytest.raises(ValueError, match="2 rows and 1 user ids"):
@@ -452,7 +446,7 @@ class TestUsers:
                 pa.table({name: column[rows] for name, column in plain.items()}), tmp_path / f"{part}.parquet"
             )
         whole, blocks = records(plain, SCHEMA, users="who"), scan_parquet(tmp_path, SCHEMA, users="who")
-        assert (blocks.n, blocks.units.n) == (100, 7)
+        assert (blocks.n, len(set(blocks.users))) == (100, 7)
         assert blocks.rows(np.arange(100)).users.tolist() == whole.users.tolist() == plain["who"]
         (tmp_path / "none").mkdir()
         with pytest.raises(ValueError, match=r"no \.parquet file"):
@@ -477,7 +471,7 @@ def test_frames_are_records(module):
     data = records_of(frame, "stay", "who")
     np.testing.assert_array_equal(data.matrix, [[1.0, 1.0], [np.nan, 2.0], [3.0, 3.0]])
     assert data.labels.tolist() == [0.5, 1.5, 2.5]
-    assert data.units.n == 2
+    assert data.users.tolist() == ["x", "y", "x"]
     assert records_of(frame, [0.0, 1.0, 2.0]).width == 4
     with pytest.raises(ValueError, match="no column 'height'"):
         records_of(frame, "height")

@@ -6,11 +6,9 @@ for users, it is private: nothing compares or prints it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from dpfit.data.dataset import Dataset
-from dpfit.data.view import View
-from dpfit.noise import Source
+from dpfit.data.view import OpaqueView, View
 from dpfit.privacy import Basis
 
 
@@ -21,21 +19,16 @@ class DataFacts(NamedTuple):
     width: int | None = None
 
 
-def as_view(data: Any, relation: str, unit: str, noise: Source) -> View:
-    """Return what one execution sees of the caller's data."""
-    return View.of(data, relation, unit, noise)
-
-
 def check_facts(data: View, facts: DataFacts, basis: Basis) -> None:
     """Compare the public facts of data with those of a plan."""
     if facts.width is not None:
-        if not isinstance(data.dataset, Dataset):
+        if isinstance(data, OpaqueView):
             got = type(data.given).__name__
             raise ValueError(f"data must be a Dataset, got {got}; wrap it as InMemory(rows, labels)")
         if data.width != facts.width:
             raise ValueError(f"data must have rows of {facts.width} entries, got {data.width}; plan for that width")
     if basis.unit == "user":
-        if getattr(data, "users", None) is None:
+        if isinstance(data, OpaqueView) or not data.has_users:
             raise ValueError("the records do not say whose they are: give user ids")
         return
     if basis.relation == "replace" and facts.n is not None and hasattr(data.given, "__len__"):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpfit.core.mechanism import Mechanism, Run
+from dpfit.data.view import View
 
 
 @dataclass(frozen=True)
@@ -26,22 +27,22 @@ class Loop(Mechanism):
         """Number of steps; public."""
 
     @abstractmethod
-    def init(self, data: Any, run: Run) -> Any:
+    def init(self, data: View, run: Run) -> Any:
         """Return the first state."""
 
     @abstractmethod
-    def step(self, state: Any, index: int, data: Any, run: Run) -> Any:
+    def step(self, state: Any, index: int, data: View, run: Run) -> Any:
         """Return the next state, which holds only what the step after it needs."""
 
     def finish(self, state: Any) -> Any:
         """Return the output; a function of the last state."""
         return state
 
-    def run(self, data: Any, run: Run) -> Any:
+    def run(self, data: View, run: Run) -> Any:
         """Make all steps."""
         return self.finish(self._last(self.init(data, run), data, run))
 
-    def _last(self, state: Any, data: Any, run: Run) -> Any:
+    def _last(self, state: Any, data: View, run: Run) -> Any:
         for index in range(self.iterations):
             state = self.step(state, index, data, run)
             run.progress((index + 1) / self.iterations)
@@ -55,7 +56,7 @@ class VectorizedLoop(Loop):
     One pass over the data, one draw of noise and one move serve all runs of an audit or a simulation.
     """
 
-    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+    def run_many(self, data: View, run: Run, count: int) -> Sequence[Any]:
         """Draw independent outputs, each distributed as one call of `run`; other parts of the state are shared."""
         state = self.init(data, run)
         stacked = tuple(_stack(part, count) for part in state) if isinstance(state, tuple) else _stack(state, count)

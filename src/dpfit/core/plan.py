@@ -23,6 +23,7 @@ from dpfit.core.missing import with_loss
 from dpfit.core.notes import Considered, Note, Row
 from dpfit.core.problem import Minimize, Problem
 from dpfit.core.runner import Interaction, Release, open_plan, run_plan
+from dpfit.data.view import View
 from dpfit.losses.base import Loss
 from dpfit.privacy import Basis, Guarantee
 from dpfit.privacy import event as events
@@ -60,7 +61,7 @@ class Plan(Spec, ABC):
         """Predicted work."""
 
     @abstractmethod
-    def execute(self, data: Any, run: Run) -> Any:
+    def execute(self, data: View, run: Run) -> Any:
         """Draw the output; called by the runner and by other plans only."""
 
     @abstractmethod
@@ -115,7 +116,7 @@ class Plan(Spec, ABC):
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """All mechanisms, in order."""
 
-    def check(self, data: Any) -> None:
+    def check(self, data: View) -> None:
         """Refuse data that the plan was not made for, before anything is charged; reads public facts only."""
         check_facts(data, self.data_facts, self.basis)
         for mechanism in self.mechanisms:
@@ -134,7 +135,7 @@ class Plan(Spec, ABC):
         """Whether many outputs can be drawn for less than as many single ones."""
         return False
 
-    def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+    def execute_many(self, data: View, run: Run, count: int) -> Sequence[Any]:
         """Draw independent outputs, each distributed as `execute`: for audits and simulations, never for a release."""
         return [self.execute(data, run) for _ in range(count)]
 
@@ -245,14 +246,14 @@ class Step(Plan):
     def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> Step:
         return replace(self, mechanism=change(self.mechanism))
 
-    def execute(self, data: Any, run: Run) -> Any:
+    def execute(self, data: View, run: Run) -> Any:
         return self.mechanism.run(data, run.within(self.event, self.why.relation))
 
     @property
     def batched(self) -> bool:
         return self.mechanism.batched
 
-    def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+    def execute_many(self, data: View, run: Run, count: int) -> Sequence[Any]:
         if self.batched:
             outputs: Sequence[Any] = self.mechanism.run_many(data, run, count)  # type: ignore[attr-defined]
             return outputs
@@ -315,8 +316,8 @@ class Composition(Plan):
         used = {stage.part for stage in self.stages} - {None}
         if used != set(range(len(self.shares))):
             raise ValueError("each part of the data needs a share and at least one stage")
-        if self.shares and not (min(self.shares) > 0 and sum(self.shares) <= 1 + 1e-9):
-            raise ValueError(f"shares must be positive and sum to at most 1, got {self.shares}")
+        if self.shares and not (min(self.shares) > 0 and abs(sum(self.shares) - 1) < 1e-9):
+            raise ValueError(f"shares must be positive and sum to 1, got {self.shares}")
         object.__setattr__(self, "stages", tuple(replace(s, plan=s.plan.inner()) for s in self.stages))
         _ = self.own_basis  # mixed relations and units are refused here
         for stage in self.stages:
@@ -386,7 +387,7 @@ class Composition(Plan):
     def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> Composition:
         return replace(self, stages=tuple(replace(s, plan=s.plan.map_steps(change)) for s in self.stages))
 
-    def execute(self, data: Any, run: Run) -> Any:
+    def execute(self, data: View, run: Run) -> Any:
         views = data.parts(self.shares) if self.shares else ()
         outputs: list[Any] = []
         released: dict[str, Any] = {}
@@ -403,7 +404,7 @@ class Composition(Plan):
     def batched(self) -> bool:
         return not self.shares and any(stage.plan.batched for stage in self.stages)
 
-    def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+    def execute_many(self, data: View, run: Run, count: int) -> Sequence[Any]:
         if self.shares:
             return super().execute_many(data, run, count)
         outputs: list[tuple[Any, ...]] = [()] * count
@@ -463,7 +464,7 @@ class Transformation(Spec, ABC):
     """Whether `transform` draws: then every run of an audit transforms afresh."""
 
     @abstractmethod
-    def transform(self, data: Any, run: Run) -> Any:
+    def transform(self, data: View, run: Run) -> Any:
         """Return the data that the plan behind it sees."""
 
     def inverse(self, value: Any) -> Any:
@@ -541,14 +542,14 @@ class TransformedPlan(Plan):
     def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> TransformedPlan:
         return replace(self, plan=self.plan.map_steps(change))
 
-    def execute(self, data: Any, run: Run) -> Any:
+    def execute(self, data: View, run: Run) -> Any:
         return self.transformation.inverse(self.plan.execute(self.transformation.transform(data, run), run))
 
     @property
     def batched(self) -> bool:
         return self.plan.batched and not self.transformation.draws
 
-    def execute_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
+    def execute_many(self, data: View, run: Run, count: int) -> Sequence[Any]:
         if self.transformation.draws:
             return super().execute_many(data, run, count)
         seen = self.transformation.transform(data, run)
@@ -610,7 +611,7 @@ class Selection(Plan):
     def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> Selection:
         return replace(self, plan=self.plan.map_steps(change))
 
-    def execute(self, data: Any, run: Run) -> Scored:
+    def execute(self, data: View, run: Run) -> Scored:
         quiet = run.part(0.0, 0.0)
         best: Scored = self.plan.execute(data, quiet)
         while not run.noise.bernoulli(self.stop, 1)[0]:

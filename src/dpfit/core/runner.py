@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from dpfit.core.mechanism import Halted, Interactive, Run, State
 from dpfit.core.missing import require_complete
 from dpfit.core.store import StateFile
-from dpfit.data.view import View
+from dpfit.data.view import View, view_of
 from dpfit.noise import Source
 from dpfit.privacy import Guarantee
 
@@ -119,7 +119,7 @@ class Interaction:
     def observe(self, chunk: Any) -> Any:
         """Feed records that arrived; returns the estimate after them."""
         basis = self.plan.basis
-        return self._answer(None, View.of(chunk, basis.relation, basis.unit, self._run.noise))
+        return self._answer(None, view_of(chunk, basis.relation, basis.unit, self._run.noise))
 
     def _answer(self, query: Any, data: View | None) -> Any:
         with self._lock:
@@ -256,6 +256,6 @@ def _prepare(
     run = Run(Source(random_state), progress, {} if diagnostics else None)  # an invalid seed is refused here
     require_complete(plan)
     basis = plan.basis
-    view = View.of(data, basis.relation, basis.unit, run.noise)
+    view = view_of(data, basis.relation, basis.unit, run.noise)
     plan.check(view)
     return run, view

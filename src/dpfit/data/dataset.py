@@ -1,51 +1,58 @@
-"""Records as solvers see them: how many, how wide, and the sums that the kernels can compute.
+"""Datasets: records as mechanisms read them, whatever holds the records.
 
-Nothing in a solver knows whether the rows are one array, a sparse matrix, a memory-mapped file or blocks of a table
-that is larger than memory: all of them are chunks, and sums add up over chunks. Fixed-point sums are the same to the
-last bit however the records are cut. Which loss is summed over which kind of rows is settled in `dpfit.kernels.passes`.
+One array, a sparse matrix, a memory-mapped file and blocks of a table larger than memory are all chunks of records.
+`Dataset.reduce` adds up the results of a task over the chunks; integer sums have the same bits however records are cut.
 
-Data may say whose records they are (`users`), for algorithms that protect users, and may come with a `public` side
-dataset. That one is here, and not in a problem or a plan, because those are small, printable and written as JSON,
-while a mechanism gets records only when it runs; neighbouring data differ in the private records alone.
+A dataset may have user ids, for mechanisms that protect users, and may come with a ``public`` dataset.
+The public dataset is here because problems and plans are small, printable and written as JSON.
+Neighbouring datasets differ in the private records alone.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Protocol, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from dpfit.data.sampling import Records, Units, Users
+from dpfit.data import tasks
+from dpfit.data.chunk import Chunk
 from dpfit.data.table import Table
-from dpfit.kernels import passes
+from dpfit.data.tasks import Task
 from dpfit.kernels.bounds import Guards
-from dpfit.kernels.rounding import pairwise
 from dpfit.kernels.rows import as_index, is_compressed, with_valid_columns
 from dpfit.losses.base import Loss
 from dpfit.losses.guards import as_floats, unmasked
-from dpfit.noise.lattice import LIMIT, Grid
+from dpfit.noise.lattice import Grid
+
+__all__ = ["Blocks", "Chunk", "Dataset", "InMemory", "RowMap", "Task", "records_of"]
 
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
+S = TypeVar("S")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Chunk:
-    """Some consecutive records: rows, labels, the number of the first, and whose they are."""
+class RowMap(Protocol):
+    """A map of records, each from its own values alone: the number and the order of records stay.
 
-    rows: Any
-    labels: Any
-    start: int
-    users: Any = None
+    `Chunk.with_records` returns mapped rows and labels of the same users.
+    """
+
+    def __call__(self, chunk: Chunk, /) -> Chunk: ...
+
+    def width(self, width: int, /) -> int:
+        """Number of columns of mapped rows."""
+        ...
 
 
 class Dataset(ABC):
-    """Rows with labels, in chunks."""
+    """Records with labels, in chunks."""
 
     public: Dataset | None
     """Records that need no protection."""
@@ -53,22 +60,27 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def n(self) -> int:
-        """How many records. Under add/remove this is private: use it to read, never to plan."""
+        """Number of records. Under add/remove it is private: use it to read, never to plan."""
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many numbers a row has."""
+        """Number of columns of a row."""
 
     @abstractmethod
     def chunks(self) -> Iterator[Chunk]:
         """The records in order."""
 
+    @property
+    def whole(self) -> Chunk | None:
+        """The single chunk of records in memory; None if records are read from elsewhere."""
+        return None
+
     def __len__(self) -> int:
         return self.n
 
     def __iter__(self) -> Iterator[Floats]:
-        """The records one by one, each a row followed by its label: slow, for comparing data sets."""
+        """The records one by one, each a row followed by its label: slow, for comparing datasets."""
         for chunk in self.chunks():
             for row, label in zip(chunk.rows, chunk.labels, strict=True):
                 dense = row.toarray().ravel() if hasattr(row, "toarray") else row
@@ -76,27 +88,61 @@ class Dataset(ABC):
 
     @property
     def users(self) -> Any:
-        """Whose each record is, as a text, and None where it names nobody; None if the records do not say."""
+        """User id of each record as a string, None for nobody; None if the records have no user ids."""
         ids = [np.empty(0, dtype=object), *(chunk.users for chunk in self.chunks())]
         return None if any(some is None for some in ids) else np.concatenate(ids)
 
-    @property
-    def units(self) -> Units:
-        """What is protected and sampled: users where records have one, else records.
+    def reduce(self, task: Task, *, index: Steps | None = None) -> Any:
+        """Return the sum of the task's results over the records, or over those of ``index``.
 
-        >>> InMemory([[1.0], [2.0], [3.0]], [0.0] * 3, users=["ann", "bob", "ann"]).units.n
-        2
+        The order of additions is free; exact tasks have the same bits for every cut of the records.
+        The result for no records is that of an empty chunk.
+
+        >>> InMemory([[1.0], [2.0]], [0.0, 0.0]).reduce(lambda chunk: chunk.rows.sum(axis=0))
+        array([3.])
         """
-        ids = self.users
-        return Records(self.n) if ids is None else Users(ids)
+        chunks = self._picked(index)
+        first = next(chunks, Chunk(np.zeros((0, self.width)), np.zeros(0), 0))
+        return functools.reduce(operator.add, map(task, chunks), 0 + task(first))
+
+    def fold(self, visit: Callable[[S, Chunk], S], state: S) -> S:
+        """Visit the records one chunk after the other, in order, and return the last state.
+
+        Use `reduce` where the order does not matter.
+        """
+        return functools.reduce(visit, self.chunks(), state)
+
+    def map(self, rowwise: RowMap) -> Dataset:
+        """Return mapped records, public ones included; files are mapped as they are read."""
+
+        def read() -> Iterator[tuple[Any, ...]]:
+            for chunk in self.chunks():
+                mapped = _mapped_chunk(rowwise, chunk)
+                yield mapped.rows, mapped.labels, *(() if mapped.users is None else (mapped.users,))
+
+        return Blocks(self.n, rowwise.width(self.width), read, _mapped_public(self, rowwise))
+
+    def take(self, index: npt.ArrayLike) -> Chunk:
+        """Return single records in memory, in the order of ``index``.
+
+        >>> InMemory([[1.0], [2.0], [3.0]], [0.0] * 3).take([2, 0]).rows.tolist()
+        [[3.0], [1.0]]
+        """
+        wanted = as_index(index)
+        if self.whole is not None:
+            return _cut(self.whole, self._checked(wanted))
+        some, order = self.rows(wanted), np.argsort(wanted, kind="stable")
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return Chunk(some.matrix, some.labels, 0, some.users, back)
 
     def gradient(
         self, loss: Loss, theta: npt.ArrayLike, *, index: Steps | None = None, values: bool = True,
         **guards: Unpack[Guards],
     ) -> tuple[float, Floats]:  # fmt: skip
-        """The loss and its gradient summed over the records (or those of ``index``).
+        """Return the sums of loss and gradient over the records, or over those of ``index``.
 
-        Without `values` the loss is NaN, which saves time where the gradient is all that is needed. The parameter of a
+        Without ``values`` the loss is NaN, which saves time where only the gradient is needed. The parameter of a
         `Softmax` loss is a matrix (d, K), or flat in C order; see `dpfit.kernels.passes`.
 
         >>> from dpfit.losses import Squared
@@ -110,83 +156,67 @@ class Dataset(ABC):
         self, loss: Loss, thetas: npt.ArrayLike, *, index: Steps | None = None, values: bool = True,
         **guards: Unpack[Guards],
     ) -> tuple[Floats, Floats]:  # fmt: skip
-        """The same at several points (k, d), reading the records once."""
-        points = np.asarray(thetas)
-        parts = (
-            passes.gradients(chunk.rows, chunk.labels, points, loss, index=local, values=values, **guards)
-            for chunk, local in self._picked(index)
-        )
-        losses, gradients = pairwise((np.zeros(points.shape[:1]), np.zeros(points.shape)), parts)
+        """Return the sums of losses and gradients at several points (k, d), reading the records once."""
+        losses, gradients = self.reduce(
+            tasks.Gradients(loss, np.asarray(thetas), values, guards), index=index
+        ).arrays  # fmt: skip
         return losses, gradients
 
     def clipped_sum(
         self, loss: Loss, theta: npt.ArrayLike, *, grid: Grid, index: Steps | None = None, **guards: Unpack[Guards]
     ) -> Steps:
-        """Clipped per-record gradients, each rounded to the grid, summed exactly: what private steps add noise to."""
-        total = np.zeros(np.shape(theta), dtype=np.int64)
-        for chunk, local in self._picked(index):
-            part = passes.clipped_sum(chunk.rows, chunk.labels, theta, loss, grid=grid, index=local, **guards)
-            total = np.clip(total + part, -LIMIT, LIMIT)
-        return total
+        """Return the exact sum of clipped per-record gradients, each rounded to the grid: private steps add noise."""
+        steps: Steps = self.reduce(tasks.ClippedSum(loss, theta, grid, guards), index=index).steps
+        return steps
 
     def hessian(
         self, loss: Loss, theta: npt.ArrayLike, *, index: Steps | None = None, **guards: Unpack[Guards]
     ) -> Floats:
-        """The sum of the Hessians of all records, for the parameter as a vector."""
-        total = np.zeros((np.size(theta), np.size(theta)))
-        for chunk, local in self._picked(index):
-            total += passes.hessian(chunk.rows, chunk.labels, theta, loss, index=local, **guards)
+        """Return the sum of the Hessians of all records, for the parameter as a vector."""
+        total: Floats = self.reduce(tasks.Hessian(loss, theta, guards), index=index)
         return total
 
     def hessian_vector(
         self, loss: Loss, theta: npt.ArrayLike, vector: npt.ArrayLike, *, index: Steps | None = None,
         **guards: Unpack[Guards],
     ) -> Floats:  # fmt: skip
-        """The Hessian sum applied to a vector, without making the matrix; of the shape of the vector."""
-        total = np.zeros(np.shape(vector))
-        for chunk, local in self._picked(index):
-            total += passes.hessian_vector(chunk.rows, chunk.labels, theta, vector, loss, index=local, **guards)
+        """Return the sum of the Hessians applied to a vector, in the shape of the vector."""
+        total: Floats = self.reduce(tasks.HessianVector(loss, theta, vector, guards), index=index)
         return total
 
     def gram(self, *, index: Steps | None = None, **guards: Unpack[Guards]) -> tuple[Floats, Floats]:
-        """The sums of x x^T and of x y over guarded records."""
-        square, cross = np.zeros((self.width, self.width)), np.zeros(self.width)
-        for chunk, local in self._picked(index):
-            part = passes.gram(chunk.rows, chunk.labels, index=local, **guards)
-            square += part[0]
-            cross += part[1]
+        """Return the sums of x x^T and of x y over guarded records."""
+        square, cross = self.reduce(tasks.Gram(guards), index=index).arrays
         return square, cross
 
     def rows(self, index: Steps) -> InMemory:
-        """Some records in increasing order, copied into memory, with their users and the public data."""
-        parts = [
-            (chunk.rows[local], chunk.labels[local], None if chunk.users is None else chunk.users[local])
-            for chunk, local in self._picked(index)
-            if len(local)
-        ]
+        """Return some records in increasing order, copied into memory, with their users and the public dataset."""
+        parts = [chunk for chunk in self._picked(index) if len(chunk)]
         if not parts:
             return InMemory(np.zeros((0, self.width)), np.zeros(0), public=self.public)
-        rows, labels, users = zip(*parts, strict=True)
-        ids = None if users[0] is None else np.concatenate(users)
-        return InMemory(_stacked(rows), np.concatenate(labels), ids, self.public)
+        ids = None if parts[0].users is None else np.concatenate([part.users for part in parts])
+        rows, labels = _stacked([part.rows for part in parts]), np.concatenate([part.labels for part in parts])
+        return InMemory(rows, labels, ids, self.public)
 
-    def _picked(self, index: Steps | None) -> Iterator[tuple[Chunk, Any]]:
-        """Each chunk with the records of ``index`` that lie in it (None: all)."""
+    def _picked(self, index: Steps | None) -> Iterator[Chunk]:
+        """Each chunk, cut to the records of ``index`` that lie in it (None: all)."""
         if index is None:
-            for chunk in self.chunks():
-                yield chunk, None
+            yield from self.chunks()
             return
-        order = np.sort(as_index(index))
-        if len(order) and (order[0] < 0 or order[-1] >= self.n):
-            # How many records there are may be private.
-            raise ValueError("an index points outside the records")
+        order = np.sort(self._checked(as_index(index)))
         for chunk in self.chunks():
-            low, high = np.searchsorted(order, [chunk.start, chunk.start + len(chunk.labels)])
+            low, high = np.searchsorted(order, [chunk.start, chunk.start + len(chunk)])
             # The first chunk comes in any case, so that arguments are checked for empty samples, too.
             if low < high or chunk.start == 0:
-                yield chunk, order[low:high] - chunk.start
+                yield _cut(chunk, order[low:high] - chunk.start)
             if high == len(order):
                 return
+
+    def _checked(self, index: Steps) -> Steps:
+        if len(index) and (index.min() < 0 or index.max() >= self.n):
+            # The number of records may be private.
+            raise ValueError("an index points outside the records")
+        return index
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -247,7 +277,18 @@ class InMemory(Dataset):
         return int(self.matrix.shape[1])
 
     def chunks(self) -> Iterator[Chunk]:
-        yield Chunk(self.matrix, self.labels, 0, self.users)
+        yield self.whole
+
+    @property
+    def whole(self) -> Chunk:
+        return Chunk(self.matrix, self.labels, 0, self.users)
+
+    def map(self, rowwise: RowMap) -> InMemory:
+        mapped, width = _mapped_chunk(rowwise, self.whole), rowwise.width(self.width)
+        result = InMemory(mapped.rows, mapped.labels, mapped.users, _mapped_public(self, rowwise))
+        if result.width != width:
+            raise ValueError(f"a row map must return {width} columns as it says, got {result.width}")
+        return result
 
     @staticmethod
     def memory_mapped(matrix: str | Path, labels: str | Path) -> InMemory:
@@ -348,7 +389,26 @@ def _check_public(data: Dataset) -> None:
         raise ValueError("public data must be records as wide as the private ones")
 
 
-def _stacked(rows: tuple[Any, ...]) -> Any:
+def _cut(chunk: Chunk, local: Steps) -> Chunk:
+    """The records of a chunk with these numbers in it."""
+    users = chunk.stored_users
+    index = local if chunk.index is None else chunk.index[local]
+    return Chunk(chunk.stored_rows, chunk.stored_labels, chunk.start, users, index)
+
+
+def _mapped_chunk(rowwise: RowMap, chunk: Chunk) -> Chunk:
+    mapped = rowwise(chunk)
+    if len(mapped) != len(chunk) or mapped.rows.shape[0] != len(chunk):
+        # Neither number is quoted: under add/remove they are private.
+        raise ValueError("a row map must return one record for each record")
+    return mapped
+
+
+def _mapped_public(data: Dataset, rowwise: RowMap) -> Dataset | None:
+    return None if data.public is None else data.public.map(rowwise)
+
+
+def _stacked(rows: list[Any]) -> Any:
     if is_compressed(rows[0]):
         from scipy.sparse import vstack
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.losses.owners import text
+from dpfit.data.users import as_string
 
 _MAY_BE_NUMBERS = (Real, Decimal, str, bytes, np.bool_)
 
@@ -63,7 +63,7 @@ class Table:
         >>> Table({"ward": [1.0, "B", None]}).texts("ward")
         ['1', 'B', None]
         """
-        return [text(cell) for cell in _cells(self._column(name))]
+        return [as_string(cell) for cell in _cells(self._column(name))]
 
     def _column(self, name: str) -> Any:
         """A column as an array of one axis, a narwhals series, or any other sequence of cells."""

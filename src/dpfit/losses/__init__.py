@@ -10,7 +10,6 @@ from dpfit.losses.guards import (
     FeatureBox,
     LabelInterval,
     RowBall,
-    bounded_contributions,
     clip_gradients,
 )
 from dpfit.losses.softmax import Softmax
@@ -43,6 +42,5 @@ __all__ = [
     "Squared",
     "SquaredDistance",
     "VectorLoss",
-    "bounded_contributions",
     "clip_gradients",
 ]

@@ -7,15 +7,12 @@ the memory layout. A record with NaN or infinite features becomes a public neutr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpfit.losses.owners import owners
-from dpfit.noise import Source
 from dpfit.privacy.check import count, moderate, number
 from dpfit.privacy.spec import Spec
 
@@ -198,30 +195,6 @@ def _lookup(known: dict[Any, int], label: Any) -> int:
     except TypeError:
         # What cannot be looked up, such as a list, is an unknown label.
         return 0
-
-
-def bounded_contributions(user_ids: Iterable[Any], max_rows: int, source: Source) -> Indices:
-    """Indices of the rows that are kept when each user contributes at most ``max_rows``, in increasing order.
-
-    Which rows of a user with more are kept is uniformly random and independent of all other users. Ids are compared as
-    texts. A row without one (None, NaN) may be anybody's, also of a user who has reached the limit: it is not kept.
-
-    >>> kept = bounded_contributions(["ann", "bob", "ann", "ann"], 2, Source())
-    >>> len(kept), 1 in kept
-    (3, True)
-    """
-    count("max_rows", max_rows)
-    # As objects, since a list with an empty id and a whole number would become floats, and users one.
-    ids = np.asarray(user_ids, dtype=object) if isinstance(user_ids, list | tuple) else user_ids
-    if isinstance(ids, np.ndarray) and ids.ndim != 1:
-        raise ValueError(f"user ids must have shape (n,), got {ids.shape}")
-    users = owners(ids)
-    shuffled = source.permutation(len(users))
-    grouped = shuffled[np.argsort(users[shuffled], kind="stable")]
-    starts = np.flatnonzero(np.diff(users[grouped], prepend=-2))
-    sizes = np.diff(np.append(starts, len(users)))
-    rank = np.arange(len(users)) - np.repeat(starts, sizes)
-    return np.sort(grouped[(rank < max_rows) & (users[grouped] >= 0)])
 
 
 def unmasked(name: str, values: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpfit.core import Plan, Risk, Run, Work
-from dpfit.losses.guards import bounded_contributions
+from dpfit.data.users import bounded_contributions
 from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count
 from dpfit.privacy.event import Event, Group
