@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from dpfit.core import Minimize, Plan, Risk, Run, Work
 from dpfit.core.mechanism import Session
@@ -34,6 +34,7 @@ class Candidate(Spec):
     """A solver that was considered, with its predicted risk and cost."""
 
     kind = "candidate"
+    former: ClassVar = {"cost": "work"}
     name: str
     risk: float
     work: Work
