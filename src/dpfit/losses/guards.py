@@ -91,7 +91,7 @@ class FeatureBox(Spec):
         lower, upper = self._ends()
         if not np.all(np.isfinite(lower) & np.isfinite(upper)) or not np.all(lower <= upper):
             raise ValueError("a feature box needs finite lower <= upper for each feature")
-        # Any sequence of numbers is accepted; a record holds numbers and tuples.
+        # Any sequence of numbers is accepted; a Spec holds numbers and tuples.
         for name, ends in (("lower", lower), ("upper", upper)):
             object.__setattr__(self, name, tuple(ends.tolist()) if ends.ndim else float(ends))
 

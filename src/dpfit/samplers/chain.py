@@ -1,6 +1,6 @@
 """Markov chains on a potential: a pure start and a pure step, and one runner for all of them.
 
-A chain is a record of public numbers. ``init`` makes the first states of independent chains, ``step`` the next ones
+A chain is a Spec of public numbers. ``init`` makes the first states of independent chains, ``step`` the next ones
 from them, a target and a source of randomness; nothing else is remembered. What a draw is worth says its certificate.
 """
 
