@@ -15,7 +15,6 @@ test: .venv/dev lint
 
 test-slow: .venv/dev
 	$(BIN)/python -m pytest -n auto -m slow
-	$(BIN)/python -O -m pytest -n auto -q -m "not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Each record is read, scaled and predicted by itself: other records change no bit of it, adversarial ones crash nothing."""
+"""Each record is read, scaled and predicted by itself; other records change no bit of it."""
 
 import numpy as np
 import pytest

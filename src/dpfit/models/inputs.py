@@ -93,8 +93,9 @@ _TILE = 1024
 def row_products(rows: Any, weights: Floats) -> Floats:
     """Return ``rows @ weights.T``, each entry rounded as if its row were the only one.
 
-    A matrix product of BLAS groups rows, so one more record can change the last bit of another record's prediction. Here
-    every operation is elementwise or on a sparse row. ``weights`` is a vector, or a matrix with one line for each output.
+    A matrix product of BLAS groups rows, so one more record can change the last bit of another record's prediction.
+    Here every operation is elementwise or on a sparse row. ``weights`` is a vector, or a matrix with one line for each
+    output.
 
     >>> row_products(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([10.0, 1.0]))
     array([12., 34.])

@@ -198,7 +198,7 @@ def _finite_rows(rows: Any) -> NDArray[np.bool_] | None:
 
 
 def _basis(basis: Basis, model: Any) -> Basis:
-    """Return the basis of a score. Only models of dpfit predict each record in a way that other records cannot round."""
+    """Return the basis of a score; a model of another library may round a record otherwise beside other records."""
     if isinstance(model, PrivateModel) and type(model).__module__.startswith("dpfit."):
         return basis
     alone = Assumption("the model predicts each record from that record alone", "declared")
