@@ -14,10 +14,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dpfit.core import Halted, Interactive, InteractionClosed, Step, resume
+from dpfit.core import Halted, Interact, InteractionClosed, Interactive, Step, resume
 from dpfit.mechanisms.above_threshold import ThresholdQueries, above_threshold
 from dpfit.mechanisms.sparse_vector import SparseQueries, sparse_vector
-from dpfit.core import Interact
 from dpfit.privacy import Basis, Budget
 from dpfit.privacy.event import Event, Filtered, GaussianPrivate
 
@@ -101,7 +100,7 @@ def test_a_one_shot_plan_cannot_be_opened():
 
 
 def test_each_step_has_one_answer_in_threads():
-    session = Step(Counter(rounds=400), WHY).open(np.zeros(1))
+    session = Step(Counter(rounds=400, stop=1000), WHY).open(np.zeros(1))
     answers: list[int] = []
     threads = [threading.Thread(target=lambda: answers.extend(session.step() for _ in range(50))) for _ in range(8)]
     for thread in threads:

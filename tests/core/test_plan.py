@@ -222,7 +222,9 @@ def test_coins_put_each_row_in_one_part_with_equal_chances():
 
 def test_disjoint_parts_cost_the_worst_of_them():
     assert parts(step(2.0), step(4.0)).guarantee.mu == pytest.approx(0.5)
-    both = Composition((Stage("all", step(2.0)), Stage("a", step(2.0), part=0), Stage("b", step(4.0), part=1)), (0.5, 0.5))
+    both = Composition(
+        (Stage("all", step(2.0)), Stage("a", step(2.0), part=0), Stage("b", step(4.0), part=1)), (0.5, 0.5)
+    )
     assert both.guarantee.mu == pytest.approx(0.5 * 2**0.5)
     assert "parallel composition" in both.basis.theorem
 
@@ -235,7 +237,7 @@ def test_parts_need_shares_and_names():
         lambda: Composition((Stage("a", step(), part=0), Stage("b", step(), part=1)), (0.9, 0.9)),
         lambda: Composition(()),
     ):
-        with pytest.raises(ValueError, match="stage|share|name"):
+        with pytest.raises(ValueError, match=r"stage|share|name"):
             bad()
 
 

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpfit.core import InteractionClosed, Mechanism, Plan, Release, Run, Step
-from dpfit.privacy import Basis
+from dpfit.core import Mechanism, Plan, Release, Run, Step
+from dpfit.data.dataset import InMemory
+from dpfit.privacy import Basis, Budget
 from dpfit.privacy import event as events
+from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Echo(Mechanism):
         return events.Pure(0.5)
 
     def run(self, data: Any, run: Run) -> int:
-        data.touched += 1
+        data.given.touched += 1
         run.note("rows", 17)
         if self.fails:
             raise RuntimeError("the power went out")
@@ -75,27 +77,26 @@ def test_a_crash_keeps_the_reservation():
     assert book.log == [("reserve", 0)]
 
 
-def test_an_interaction_is_charged_at_open_and_answers_once_closed_no_more():
-    data = Unread()
-    book = Book(data)
-    interaction = PLAN.open(data, account=book)
-    assert book.log == [("reserve", 0)]
-    answer = interaction.step()
-    assert interaction.done
-    with pytest.raises(InteractionClosed, match="pay again"):
-        interaction.step()
-    release = interaction.close()
-    assert release.value == answer
-    assert interaction.close() is release
-    assert book.log == [("reserve", 0), ("commit", 42)]
+def test_data_that_the_plan_was_not_made_for_cost_nothing():
+    """Found out from public facts, before the reservation."""
+    problem, data, _ = noisy_gd.example("replace")
+    plan = noisy_gd.plan(problem, Budget(mu=1.0))
+    for wrong, hint in (
+        (InMemory(np.zeros((3, 2)), np.zeros(3)), "the plan is for n = 20 records, the data have 3"),
+        (InMemory(np.zeros((20, 5)), np.zeros(20)), "rows of 2 entries, got 5"),
+        (np.zeros((20, 2)), "wrap it as InMemory"),
+    ):
+        book = Book(Unread())
+        with pytest.raises(ValueError, match=hint):
+            plan.run(wrong, account=book)
+        assert book.log == []
 
 
-def test_an_error_inside_a_with_block_does_not_commit():
-    data = Unread()
-    book = Book(data)
-    with pytest.raises(KeyError), PLAN.open(data, account=book):
-        raise KeyError
-    assert book.log == [("reserve", 0)]
+def test_under_add_remove_no_message_tells_the_number_of_records():
+    problem, _, _ = noisy_gd.example("add_remove")
+    plan = noisy_gd.plan(problem, Budget(mu=1.0, relation="add_remove"))
+    for n in (1, 7, 40):
+        plan.run(InMemory(np.zeros((n, 2)), np.zeros(n)))
 
 
 def test_a_seeded_release_is_not_private_and_repeats():

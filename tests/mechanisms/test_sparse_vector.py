@@ -110,13 +110,13 @@ def test_answers_have_noise_of_their_own_law():
 def test_the_threshold_is_drawn_again_after_a_hit(monkeypatch):
     """Every search draws its own threshold: as many as hits, and one more that waits."""
     opened = []
-    true_open = module.AboveThreshold.open
+    true_init = module.AboveThreshold.init
 
-    def counting_open(self, data, run):
+    def counting_init(self, data, run):
         opened.append(self)
-        return true_open(self, data, run)
+        return true_init(self, data, run)
 
-    monkeypatch.setattr(module.AboveThreshold, "open", counting_open)
+    monkeypatch.setattr(module.AboveThreshold, "init", counting_init)
     planned(Budget(epsilon=100.0), threshold=50.0, hits=3).run(
         np.zeros(3), [constant(100.0), constant(0.0), constant(100.0)], random_state=0
     )

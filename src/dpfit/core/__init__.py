@@ -2,8 +2,8 @@
 
 from dpfit.core.algorithm import Algorithm, Example, Forecast, Requirement
 from dpfit.core.binding import Binding, BindingChangedTheEvent, StartAt
-from dpfit.core.check import DataFacts
 from dpfit.core.constants import Constants
+from dpfit.core.former import Chain, Iterative, Select, Session, require_records  # noqa: F401
 from dpfit.core.loop import Loop, VectorizedLoop
 from dpfit.core.mechanism import Batched, Halted, Interactive, Mechanism, Risk, Run, State, Work
 from dpfit.core.notes import Chosen, Considered, Leak, LeftOut, Note, Row, Tuned, Tuning
@@ -20,7 +20,7 @@ from dpfit.core.plan import (
     TransformedPlan,
     plan_from_json,
 )
-from dpfit.core.problem import Answer, Interact, Minimize, Problem
+from dpfit.core.problem import Answer, DataFacts, Interact, Minimize, Problem
 from dpfit.core.runner import Account, Interaction, InteractionClosed, Release, open_plan, resume, run_plan
 
 __all__ = [

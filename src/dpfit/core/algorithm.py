@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, final
 
 from dpfit.core.mechanism import Risk, Work
 from dpfit.core.plan import Plan
-from dpfit.core.problem import Answer, Interact, Minimize, Problem
+from dpfit.core.problem import Minimize, Problem
 from dpfit.losses.vector import VectorLoss
 from dpfit.privacy import Assumption, Budget, NotReachable
 from dpfit.privacy.spec import Spec
@@ -65,14 +66,16 @@ BOUNDED_EVERYWHERE = Requirement(
     lambda problem, budget, options: problem.constants(budget.relation, everywhere=True).bounded,
 )
 RIDGE = Requirement(
-    "ridge > 0", "pass ridge: the strong convexity must come from it", lambda problem, budget, options: problem.ridge > 0
+    "ridge > 0",
+    "pass ridge: the strong convexity must come from it",
+    lambda problem, budget, options: problem.ridge > 0,
 )
 BOUNDED_DOMAIN = Requirement(
-    "a bounded domain", "pass domain, an L2Ball for example", lambda problem, budget, options: problem.radius is not None
+    "a bounded domain",
+    "pass domain, an L2Ball for example",
+    lambda problem, budget, options: problem.radius is not None,
 )
-NO_DOMAIN = Requirement(
-    "no domain", "leave domain out", lambda problem, budget, options: problem.domain is None
-)
+NO_DOMAIN = Requirement("no domain", "leave domain out", lambda problem, budget, options: problem.domain is None)
 ROWS = Requirement(
     "rows and labels",
     "this loss reads points without labels; use noisy_gd",
@@ -144,7 +147,7 @@ class Algorithm(ABC, Generic[P]):
     @final
     def _checked_plan(self, problem: Any, budget: Budget, given: Mapping[str, Any]) -> Plan:
         """Check the declared facts, plan, and check that the guarantee meets the budget."""
-        options = {**self._options, **given}
+        options = {**self._options, **current_names(self.name, given)}
         self._check_options(options)
         self.require(problem, budget, options)
         plan = self._plan(problem, budget, **options)
@@ -156,9 +159,10 @@ class Algorithm(ABC, Generic[P]):
         if not isinstance(problem, self.solves):
             got = getattr(problem, "kind", type(problem).__name__)
             raise ValueError(f"{self.name} solves a {self.solves.__name__} problem, got {got!r}")
-        if self.workloads and isinstance(problem, Answer | Interact) and not isinstance(problem.workload, self.workloads):
-            names = " or ".join(workload.__name__ for workload in self.workloads)
-            raise ValueError(f"{self.name} answers {names}, got {problem.workload.kind!r}")
+        workload = getattr(problem, "workload", None)
+        if self.workloads and not isinstance(workload, self.workloads):
+            names = " or ".join(known.__name__ for known in self.workloads)
+            raise ValueError(f"{self.name} answers {names}, got {getattr(workload, 'kind', workload)!r}")
         if budget.unit not in self.units:
             raise ValueError(
                 f"{self.name} protects {' or '.join(self.units)}s, got unit={budget.unit!r}; plan with unit='record' "
@@ -202,7 +206,9 @@ class Algorithm(ABC, Generic[P]):
             raise RuntimeError(f"{self.name} planned more than the budget allows: this is a defect of dpfit")
         allowed = options.get("max_passes")
         if allowed is not None and plan.work.passes > allowed:
-            raise ValueError(f"{self.name} takes {plan.work.passes:g} passes, max_passes is {allowed}; raise max_passes")
+            raise ValueError(
+                f"{self.name} takes {plan.work.passes:g} passes, max_passes is {allowed}; raise max_passes"
+            )
 
     def using(self: A, **options: Any) -> A:
         """Return the algorithm with options set: what reductions take as their solver."""
@@ -226,6 +232,17 @@ class Algorithm(ABC, Generic[P]):
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self._options.items())
         return f"{self.name}.using({options})" if options else self.name
+
+
+RENAMED = {"clip": "clip_norm"}
+"""Former names of options, which work for one version."""
+
+
+def current_names(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options under their names of today, with a warning for former ones."""
+    for old in RENAMED.keys() & options.keys():
+        warnings.warn(f"{name}: option {old} is now {RENAMED[old]}", DeprecationWarning, stacklevel=5)
+    return {RENAMED.get(option, option): value for option, value in options.items()}
 
 
 _KINDS = {

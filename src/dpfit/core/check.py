@@ -6,17 +6,12 @@ for users, it is private: nothing compares or prints it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import numpy as np
 
+from dpfit.core.problem import DataFacts
+from dpfit.data.dataset import Dataset
 from dpfit.data.view import OpaqueView, View
 from dpfit.privacy import Basis
-
-
-class DataFacts(NamedTuple):
-    """What a plan was made for: the number of units and the width of rows, None where any will do."""
-
-    n: int | None = None
-    width: int | None = None
 
 
 def check_facts(data: View, facts: DataFacts, basis: Basis) -> None:
@@ -31,7 +26,7 @@ def check_facts(data: View, facts: DataFacts, basis: Basis) -> None:
         if isinstance(data, OpaqueView) or not data.has_users:
             raise ValueError("the records do not say whose they are: give user ids")
         return
-    if basis.relation == "replace" and facts.n is not None and hasattr(data.given, "__len__"):
-        n = len(data.given)
+    if basis.relation == "replace" and facts.n is not None:
+        n = len(data.given) if isinstance(data.given, Dataset | np.ndarray | list | tuple) else facts.n
         if n != facts.n:
             raise ValueError(f"the plan is for n = {facts.n} records, the data have {n}; plan for that n")

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from dpfit.core.binding import Binding
-from dpfit.core.check import DataFacts, check_facts
+from dpfit.core.check import check_facts
 from dpfit.core.explain import in_words
 from dpfit.core.mechanism import Interactive, Mechanism, Risk, Run, Work
 from dpfit.core.missing import with_loss
 from dpfit.core.notes import Considered, Note, Row
-from dpfit.core.problem import Minimize, Problem
+from dpfit.core.problem import DataFacts, Problem
 from dpfit.core.runner import Interaction, Release, open_plan, run_plan
 from dpfit.data.view import View
 from dpfit.losses.base import Loss
@@ -31,6 +31,7 @@ from dpfit.privacy.event import Event
 from dpfit.privacy.guarantee import parallel_basis
 from dpfit.privacy.spec import Spec, digest, from_json
 
+
 @dataclass(frozen=True)
 class Plan(Spec, ABC):
     """A frozen, printable, comparable, serializable procedure with its guarantee.
@@ -39,7 +40,7 @@ class Plan(Spec, ABC):
     ``predicted`` is the risk that was predicted when the plan was chosen, where that differs from the mechanism's own.
     """
 
-    omitted: ClassVar = ("problem", "algorithm", "notes", "predicted")
+    omitted: ClassVar[tuple[str, ...]] = ("problem", "algorithm", "notes", "predicted")
     problem: Problem | None = field(default=None, kw_only=True)
     algorithm: str = field(default="", kw_only=True)
     notes: tuple[Note, ...] = field(default=(), kw_only=True)
@@ -108,8 +109,7 @@ class Plan(Spec, ABC):
     @property
     def data_facts(self) -> DataFacts:
         """The number of units and the width of rows that data must have."""
-        width = self.problem.n_features if isinstance(self.problem, Minimize) else None
-        return DataFacts(None if self.problem is None else self.problem.n, width)
+        return DataFacts() if self.problem is None else self.problem.data_facts
 
     @property
     @abstractmethod
@@ -160,7 +160,7 @@ class Plan(Spec, ABC):
         return replace(self, problem=None, algorithm="", notes=(), predicted=None)
 
     def rows(self, delta: float = 1e-6) -> list[Row]:
-        """Return the plan as rows: what runs, what is guaranteed at ``delta``, on what basis; then each kind of part."""
+        """Return what runs, what is guaranteed at ``delta`` and on what basis; then the same for each kind of part."""
         basis, guarantee = self.basis, replace(self.guarantee, shown_at=delta)
         rows = [Row("does", in_words(self.event)), Row("promises", str(guarantee)), Row("rests on", basis.theorem)]
         rows += [Row(a.status, a.text) for a in basis.assumptions]
@@ -188,9 +188,7 @@ class Plan(Spec, ABC):
     def _rows_of_parts(self, delta: float) -> list[Row]:
         kinds = list(dict.fromkeys(tuple(part.rows(delta)) for part in self.parts))
         return [
-            row
-            for number, rows in enumerate(kinds, 1)
-            for row in (Row("part", f"{number} of {len(kinds)}"), *rows)
+            row for number, rows in enumerate(kinds, 1) for row in (Row("part", f"{number} of {len(kinds)}"), *rows)
         ]
 
     def _rows_of_notes(self) -> list[Row]:
@@ -300,7 +298,7 @@ class Composition(Plan):
     """
 
     kind = "composition"
-    omitted: ClassVar = (*Plan.omitted, "shares", "combine")
+    omitted: ClassVar[tuple[str, ...]] = (*Plan.omitted, "shares", "combine")
     stages: tuple[Stage, ...]
     shares: tuple[float, ...] = ()
     combine: Combine | None = None
@@ -438,11 +436,7 @@ class Composition(Plan):
 
 def composed(parts: Sequence[Event]) -> Event:
     """Return the events one after the other in one form: no composition in a composition, and none of one."""
-    flat = [
-        each
-        for part in parts
-        for each in (part.events if isinstance(part, events.Composed) else (part,))
-    ]
+    flat = [each for part in parts for each in (part.events if isinstance(part, events.Composed) else (part,))]
     return flat[0] if len(flat) == 1 else events.Composed(tuple(flat))
 
 

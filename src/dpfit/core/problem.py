@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Vector = tuple[float, ...]
+
+
+class DataFacts(NamedTuple):
+    """What data must be like: the number of units and the width of rows, None where any will do."""
+
+    n: int | None = None
+    width: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +57,11 @@ class Problem(Spec):
     def facts(self) -> frozenset[str]:
         """The optional facts that this problem has; an algorithm must support each of them."""
         return frozenset()
+
+    @property
+    def data_facts(self) -> DataFacts:
+        """What data must be like."""
+        return DataFacts(self.n)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +150,10 @@ class Minimize(Problem):
         }
         return frozenset(name for name, is_given in given.items() if is_given)
 
+    @property
+    def data_facts(self) -> DataFacts:
+        return DataFacts(self.n, self.n_features)
+
     @cached_property
     def parameters(self) -> Parameters:
         """The parameter of the loss: its size, its public start, and how a flat vector unfolds."""
@@ -224,3 +240,8 @@ class Interact(Problem):
     def __post_init__(self) -> None:
         super().__post_init__()
         count("rounds", self.rounds)
+
+    @property
+    def data_facts(self) -> DataFacts:
+        """Any data: queries declare what one unit changes, and streams arrive."""
+        return DataFacts()

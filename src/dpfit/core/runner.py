@@ -76,7 +76,7 @@ class Interaction:
     """
 
     def __init__(
-        self, plan: Plan, data: View | None, run: Run, *, account: Account | None, token: Any, store: StateFile | None
+        self, plan: Plan, data: View, run: Run, *, account: Account | None, token: Any, store: StateFile | None
     ) -> None:
         mechanism = plan.interactive
         if mechanism is None:
@@ -121,7 +121,7 @@ class Interaction:
         basis = self.plan.basis
         return self._answer(None, view_of(chunk, basis.relation, basis.unit, self._run.noise))
 
-    def _answer(self, query: Any, data: View | None) -> Any:
+    def _answer(self, query: Any, data: View) -> Any:
         with self._lock:
             if os.getpid() != self._process:
                 raise InteractionClosed("a forked process cannot go on with its parent's interaction; resume it there")
@@ -176,7 +176,10 @@ class Interaction:
     def __reduce__(self) -> NoReturn:
         raise TypeError("an interaction cannot be copied or pickled: each copy would answer for one charge")
 
-    __copy__ = __deepcopy__ = __reduce__  # type: ignore[assignment]
+    __copy__ = __reduce__
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        self.__reduce__()
 
 
 def open_plan(

@@ -92,6 +92,12 @@ class Dataset(ABC):
         ids = [np.empty(0, dtype=object), *(chunk.users for chunk in self.chunks())]
         return None if any(some is None for some in ids) else np.concatenate(ids)
 
+    @property
+    def has_users(self) -> bool:
+        """Whether the records have user ids; public."""
+        first = next(self.chunks(), None)
+        return first is not None and first.users is not None
+
     def reduce(self, task: Task, *, index: Steps | None = None) -> Any:
         """Return the sum of the task's results over the records, or over those of ``index``.
 

@@ -26,6 +26,7 @@ from dpfit.privacy.check import count, number, one_of, positive
 from dpfit.privacy.event import Composed, Event, Gaussian, Laplace, Pure, Repeated
 from dpfit.privacy.spec import Spec
 
+
 @dataclass(frozen=True)
 class SparseQueries(Spec):
     """Real queries, each moved by at most ``sensitivity`` by one neighbour change; ``hits`` of them may be found.
