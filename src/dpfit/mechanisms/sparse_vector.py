@@ -1,8 +1,8 @@
 """Sparse vector: a stream of queries, of which the few above a threshold are found and, if asked for, answered.
 
 Guarantee: the composition of ``hits`` runs of above threshold, each epsilon-DP, and of ``hits`` noisy answers; however
-many queries are asked and however they are chosen. Reference: [Gan22] Theorem 36; Dwork and Roth (2014), Section 3.6;
-card 10/C12. The printed split of the budget starves the answers (`theory.counting_queries.monograph_sparse_vector`);
+many queries are asked and however they are chosen. Reference: [Gan22] Theorem 36; Dwork and Roth (2014), Section 3.6.
+The printed split of the budget starves the answers (`theory.counting_queries.monograph_sparse_vector`);
 here both parts are accounted as what they are and calibrated together.
 
 After each hit the threshold is drawn again and every query has fresh noise: reusing either is the classical error. An
