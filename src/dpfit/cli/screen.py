@@ -16,6 +16,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from dpfit.core import Plan
+    from dpfit.theory.bibliography import Reference
 
 _NAMES = 11
 """How wide the names of facts are in `Plan.explain`."""
@@ -58,6 +59,11 @@ def explained(plan: Plan, delta: float) -> Table:
         line for line in plan.explain(delta or 1e-6).splitlines() if not line.startswith(("considered", "left out"))
     ]
     return facts((line[:_NAMES].strip(), line[_NAMES:]) for line in lines)
+
+
+def cited(works: Iterable[Reference]) -> Table:
+    """List works, one a line; an empty table prints nothing."""
+    return facts(("references" if place == 0 else "", work) for place, work in enumerate(works))
 
 
 @contextmanager
