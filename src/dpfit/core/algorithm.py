@@ -123,6 +123,8 @@ class Algorithm(ABC, Generic[P]):
     tier: ClassVar[str] = "reference"
     auto_candidate: ClassVar[bool] = False
     """Whether `auto` may take it."""
+    listed: ClassVar[bool] = True
+    """Whether the catalogue lists it."""
 
     _plan: Callable[..., Plan]
     _options: Mapping[str, Any] = {}
