@@ -1,7 +1,8 @@
 """Write the generated indexes of the package: ``python tools/generate_index.py``.
 
 `dpfit.privacy.kinds` says where each kind of Spec is defined, so that a stored plan is read without importing all
-modules first. `dpfit.core.index` holds the declared facts of all algorithms, so that listing them imports none. Tests compare each index with what the modules define.
+modules first. `dpfit.core.index` holds the declared facts of all algorithms, so that listing them imports none. Tests
+compare each index with what the modules define.
 """
 
 from __future__ import annotations

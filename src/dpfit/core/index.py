@@ -1,1 +1,3 @@
-ROWS: list[dict[str, object]] = []
+from typing import Any
+
+ROWS: list[dict[str, Any]] = []
