@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Answer, Mechanism, Plan, Risk, Run, Step, require_records
 from dpfit.noise import Source
-from dpfit.privacy import Assumption, Basis, Budget
+from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, one_of
 from dpfit.privacy.event import Event
 from dpfit.privacy.spec import Spec
@@ -136,6 +137,9 @@ class CountNoise(Spec, ABC):
         """The law of the noise on ``number`` counts."""
 
 
+N = TypeVar("N", bound=CountNoise)
+
+
 @dataclass(frozen=True)
 class NoisyCounts(Mechanism):
     """Answers of counting queries plus noise; all fields are public."""
@@ -197,6 +201,22 @@ def counting_basis(theorem: str, workload: CountingQueries, budget: Budget) -> B
     answers = "one answer" if moved == 1 else f"at most {moved} answers"
     enforced = Assumption(f"one neighbour change moves {answers}, each by one", "enforced")
     return Basis(theorem, budget.relation, budget.unit, (enforced,), "exact")
+
+
+def smallest_noise(law: Callable[[float], N], changed: int, budget: Budget) -> N:
+    """What ``law`` makes of the smallest scale within the budget, for counts of which ``changed`` may move."""
+    return calibrate(lambda scale: _Moved(law(scale), changed), budget).noise
+
+
+class _Moved(NamedTuple, Generic[N]):
+    """Noise on counts of which some move."""
+
+    noise: N
+    changed: int
+
+    @property
+    def event(self) -> Event:
+        return self.noise.event(self.changed)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,10 @@ from numpy.typing import NDArray
 from dpfit.core import Answer, Mechanism, Plan, Risk, Run, require_records
 from dpfit.mechanisms.counts import BestStep, Considered, calibrated_laws
 from dpfit.mechanisms.generalized_gaussian import best_shape
-from dpfit.mechanisms.mean import calibrated
 from dpfit.mechanisms.moved_answers import moved_answers
-from dpfit.mechanisms.sparse_vector import quietest
 from dpfit.noise import Grid, Source, add_gaussian, add_generalized_gaussian, add_l2_laplace, add_linf_laplace
 from dpfit.noise.lattice import ROUNDING_SHARE, Norm
-from dpfit.privacy import Assumption, Basis, Budget, NotReachable
+from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
 from dpfit.privacy.check import count, one_of, positive
 from dpfit.privacy.event import Event, Gaussian, GeneralizedGaussian, Pure
 from dpfit.privacy.spec import Spec
@@ -317,7 +315,7 @@ def _bounds(workload: DeclaredQueries, shape: float, budget: Budget) -> Iterator
 
 def _calibrated(workload: DeclaredQueries, shape: float, bound: str, budget: Budget) -> PowerAnswerNoise:
     unit = workload.sensitivity("l2" if bound == "moments" else bound)
-    best = quietest(lambda level: NoisyAnswers(PowerAnswerNoise(level * unit, shape, bound), workload), budget)
+    best = calibrate(lambda level: NoisyAnswers(PowerAnswerNoise(level * unit, shape, bound), workload), budget)
     return cast(PowerAnswerNoise, best.noise)
 
 
@@ -328,13 +326,13 @@ def laplace(workload: DeclaredQueries, budget: Budget, minimize: str | float) ->
 
 def gaussian(workload: DeclaredQueries, budget: Budget, minimize: str | float) -> AnswerNoise:
     """The smallest Gaussian noise."""
-    return GaussianAnswerNoise(calibrated("gaussian", Gaussian(1.0), budget).to_json()["noise_multiplier"])
+    return GaussianAnswerNoise(calibrate(Gaussian, budget).noise_multiplier)
 
 
 def k_norm(workload: DeclaredQueries, budget: Budget, minimize: str | float) -> AnswerNoise:
     """The smallest noise of one vector, in the norm in which it errs less."""
     found = [
-        quietest(lambda level, norm=norm: NoisyAnswers(KNormAnswerNoise(level, norm), workload), budget)  # type: ignore[misc]
+        calibrate(lambda level, norm=norm: NoisyAnswers(KNormAnswerNoise(level, norm), workload), budget)  # type: ignore[misc]
         for norm in ("linf", "l2")
     ]
     return min((best.noise for best in found), key=lambda noise: noise.errors(workload).size(minimize))

@@ -151,7 +151,7 @@ class ExponentialMechanism:
         require_records(self.name, budget)
         if not isinstance(problem.workload, BestCandidate):
             raise ValueError(f"{self.name} answers a BestCandidate workload, not {problem.workload.kind!r}")
-        epsilon = calibrate(lambda level: BoundedRange(1 / level), budget).to_json()["epsilon"]
+        epsilon = calibrate(lambda level: BoundedRange(1 / level), budget).epsilon
         why = Basis(
             "exponential mechanism, bounded range [ASAP, Lemma 5]",
             budget.relation,
@@ -159,7 +159,7 @@ class ExponentialMechanism:
             (Assumption("each score is clamped into the declared range", "enforced"),),
             "exact",
         )
-        return Step(ExponentialChoice(float(epsilon), problem.workload, problem.n, budget.relation), why)
+        return Step(ExponentialChoice(epsilon, problem.workload, problem.n, budget.relation), why)
 
     def example(self, relation: str) -> tuple[Answer, Any, Any]:
         """Records that tie, one of which turns from one candidate to the other, or leaves."""

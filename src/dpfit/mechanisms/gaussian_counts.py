@@ -9,9 +9,8 @@ import math
 from dataclasses import dataclass
 
 from dpfit.mechanisms.counting import CountingAlgorithm, CountNoise, Counts, Floats
-from dpfit.mechanisms.mean import calibrated
 from dpfit.noise import INTEGERS, Source, add_gaussian
-from dpfit.privacy import Budget
+from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import positive
 from dpfit.privacy.event import Event, Gaussian
 from dpfit.theory.generalized_gaussian import IndependentErrors
@@ -60,8 +59,7 @@ class GaussianCounts(CountingAlgorithm):
     """
 
     def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> GaussianCountNoise:
-        event = calibrated(self.name, Gaussian(1.0), budget)
-        return GaussianCountNoise(event.to_json()["noise_multiplier"])
+        return GaussianCountNoise(calibrate(Gaussian, budget).noise_multiplier)
 
 
 gaussian_counts = GaussianCounts("gaussian_counts")

@@ -91,9 +91,8 @@ class GeneralizedGaussianCounts(CountingAlgorithm):
 
 def calibrated_scale(changed: int, shape: float, budget: Budget) -> float:
     """The smallest scale within the budget, by exact accounting."""
-    template = GeneralizedGaussian(1.0, shape, changed)
-    event = calibrate(template, budget, first_guess=_limit(changed, budget)(shape))
-    return float(event.to_json()["noise_multiplier"])
+    template, guess = GeneralizedGaussian(1.0, shape, changed), _limit(changed, budget)(shape)
+    return calibrate(template, budget, first_guess=guess).noise_multiplier
 
 
 @lru_cache(maxsize=256)

@@ -60,8 +60,7 @@ class KNormCounts(CountingAlgorithm):
     """
 
     def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> KNormCountNoise:
-        event = calibrate(lambda level: Pure(1 / level), budget)
-        return KNormCountNoise(event.to_json()["epsilon"])
+        return KNormCountNoise(calibrate(lambda level: Pure(1 / level), budget).epsilon)
 
 
 k_norm = KNormCounts("k_norm")

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpfit.mechanisms.counting import CountingAlgorithm, CountNoise, Counts, Floats
-from dpfit.mechanisms.mean import calibrated
+from dpfit.mechanisms.counting import CountingAlgorithm, CountNoise, Counts, Floats, smallest_noise
 from dpfit.noise import INTEGERS, Source, add_laplace
 from dpfit.privacy import Budget
 from dpfit.privacy.check import positive
@@ -55,8 +54,7 @@ class LaplaceCounts(CountingAlgorithm):
     """
 
     def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> LaplaceCountNoise:
-        event = calibrated(self.name, Repeated(Laplace(1.0), changed), budget)
-        return LaplaceCountNoise(event.to_json()["event"]["noise_multiplier"])
+        return smallest_noise(LaplaceCountNoise, changed, budget)
 
 
 laplace_counts = LaplaceCounts("laplace_counts")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpfit.core import Answer, Mechanism, Risk, Run, Step, require_records
 from dpfit.data.dataset import InMemory
 from dpfit.noise import Grid, add_gaussian, add_laplace
-from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
+from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of
 from dpfit.privacy.event import Event, Gaussian, Laplace
 from dpfit.privacy.spec import Spec
@@ -133,9 +133,8 @@ class MeanAlgorithm:
         require_records(self.name, budget)
         if not isinstance(problem.workload, BoundedMean):
             raise ValueError(f"{self.name} answers a BoundedMean workload, not {problem.workload.kind!r}")
-        template = (Gaussian if self.noise == "gaussian" else Laplace)(1.0)
-        multiplier = calibrated(self.name, template, budget).to_json()["noise_multiplier"]
-        mechanism = NoisyMean(self.noise, multiplier, problem.workload, problem.n, budget.relation)
+        query = problem.workload
+        mechanism = calibrate(lambda m: NoisyMean(self.noise, m, query, problem.n, budget.relation), budget)
         return Step(mechanism, mean_basis(self.noise, budget))
 
     def example(self, relation: str) -> tuple[Answer, Any, Any]:
@@ -145,16 +144,6 @@ class MeanAlgorithm:
         if relation == "add_remove":
             return problem, zeros, zeros[:-1]
         return problem, zeros, np.vstack([zeros[:-1], [[1.0]]])
-
-
-def calibrated(name: str, template: Event, budget: Budget) -> Event:
-    """The template with the smallest noise for a budget."""
-    try:
-        return calibrate(template, budget)
-    except NotReachable:
-        raise NotReachable(
-            f"{name} cannot promise pure epsilon; give a delta (far below 1 / n), mu or rho, or use Laplace noise"
-        ) from None
 
 
 def mean_basis(noise: str, budget: Budget) -> Basis:

@@ -193,7 +193,7 @@ class NetMechanism:
             raise ValueError(f"a net in {d} dimensions has at least {2**d} points; it is for few dimensions")
         if not isinstance(problem.loss, GLM | VectorLoss | DeclaredLoss):
             raise ValueError(f"there is no net for a loss of kind {problem.loss.kind!r}")
-        epsilon = float(calibrate(lambda level: BoundedRange(1 / level), budget).to_json()["epsilon"])
+        epsilon = calibrate(lambda level: BoundedRange(1 / level), budget).epsilon
         most = next(k for k in range(points, 1, -1) if k**d <= points)
         sizes = sorted({max(2, round(most * 2 ** (-j / 4))) for j in range(4 * most.bit_length())})
         choice = min(

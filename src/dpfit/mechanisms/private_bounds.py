@@ -148,12 +148,12 @@ class PrivateBoundsAlgorithm:
         if not isinstance(problem.workload, ColumnRanges):
             raise ValueError(f"{self.name} answers a ColumnRanges workload, not {problem.workload.kind!r}")
         noise = "laplace" if budget.kind == "pure" else "gaussian"
-        event = calibrate((Laplace if noise == "laplace" else Gaussian)(1.0), budget)
-        multiplier = float(event.to_json()["noise_multiplier"])
+        columns = problem.workload
+        mechanism = calibrate(lambda m: PrivateBounds(noise, m, columns, budget.relation), budget)
         counted = Assumption("each record counts in one bucket of each column", "enforced")
         theorem = "Laplace mechanism [Gan22, Fact 3]" if noise == "laplace" else "Gaussian mechanism [Gan22, Fact 15]"
         why = Basis(theorem, budget.relation, budget.unit, (counted,), "exact")
-        return Step(PrivateBounds(noise, multiplier, problem.workload, budget.relation), why)
+        return Step(mechanism, why)
 
     def example(self, relation: str) -> tuple[Answer, Any, Any]:
         """Values in one bucket, one of which jumps to a far one or leaves."""

@@ -16,11 +16,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpfit.core import Answer, Chain, Mechanism, Run, Step, require_records
-from dpfit.mechanisms.mean import BoundedMean, NoisyMean, calibrated, mean_basis
+from dpfit.mechanisms.mean import BoundedMean, NoisyMean, mean_basis
 from dpfit.noise import INTEGERS, add_gaussian
-from dpfit.privacy import Assumption, Basis, Budget
+from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, one_of
-from dpfit.privacy.event import Composed, Event, Gaussian
+from dpfit.privacy.event import Event, Gaussian
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,16 @@ class RangedMeanAlgorithm:
             raise ValueError("ranged_mean answers a BoundedMean workload of dimension 1")
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
-        template = Composed((Gaussian(1 / math.sqrt(share)), Gaussian(1 / math.sqrt(1 - share))))
-        stages = calibrated(self.name, template, budget).to_json()["events"]
-        multipliers = [stage["noise_multiplier"] for stage in stages]
-        first = PrivateRange(multipliers[0], query.lower, query.upper, bins, budget.relation)
-        second = RangedMean("gaussian", multipliers[1], query, problem.n, budget.relation)
+        relation = budget.relation
         counted = Assumption("each record counts in one histogram bin", "enforced")
-        why = Basis("Gaussian mechanism [Gan22, Fact 15]", budget.relation, budget.unit, (counted,), "exact")
-        return Chain((Step(first, why), Step(second, mean_basis("gaussian", budget))))
+        why = Basis("Gaussian mechanism [Gan22, Fact 15]", relation, budget.unit, (counted,), "exact")
+
+        def stages(level: float) -> Chain:
+            first = PrivateRange(1 / math.sqrt(share) * level, query.lower, query.upper, bins, relation)
+            second = RangedMean("gaussian", 1 / math.sqrt(1 - share) * level, query, problem.n, relation)
+            return Chain((Step(first, why), Step(second, mean_basis("gaussian", budget))))
+
+        return calibrate(stages, budget)
 
     def example(self, relation: str) -> tuple[Answer, Any, Any]:
         """Records at one end of the range, one of which jumps to the other end or leaves."""

@@ -25,8 +25,8 @@ from dpfit.mechanisms.counting import (
     moving_counts,
 )
 from dpfit.mechanisms.generalized_gaussian import GeneralizedGaussianCountNoise, best_shape, calibrated_scale
-from dpfit.mechanisms.sparse_vector import SparseQueries, SparseVector, quietest
-from dpfit.privacy import Budget, NotReachable, gaussian
+from dpfit.mechanisms.sparse_vector import SparseQueries, SparseVector
+from dpfit.privacy import Budget, NotReachable, calibrate, gaussian
 from dpfit.privacy.event import Composed, Event
 
 
@@ -99,7 +99,7 @@ class SparseCorrectedAlgorithm:
         theorem = (
             "generalized Gaussian mechanism [Gan22, Theorem 17], accounted exactly; sparse vector [Gan22, Theorem 36]"
         )
-        return Step(quietest(mechanism, budget), counting_basis(theorem, workload, budget))
+        return Step(calibrate(mechanism, budget), counting_basis(theorem, workload, budget))
 
     def example(self, relation: str) -> tuple[Answer, Any, Any]:
         """The example of every counting algorithm."""

@@ -155,25 +155,13 @@ class SparseVectorAlgorithm:
         def mechanism(level: float) -> SparseVector:
             return SparseVector(share / level, noise, level / (1 - share), queries, problem.rounds)
 
-        return Step(quietest(mechanism, budget), sparse_basis(budget))
+        return Step(calibrate(mechanism, budget), sparse_basis(budget))
 
     def example(self, relation: str) -> tuple[Interact, Any, Any]:
         """Counts of ones; a one becomes a zero or leaves."""
         problem = Interact(n=3, workload=SparseQueries(threshold=2.0, hits=2), rounds=4)
         ones = np.ones(3)
         return problem, ones, (ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0]))
-
-
-def quietest(make: Callable[[float], M], budget: Budget) -> M:
-    """The mechanism of the lowest noise level within the budget."""
-    tried: dict[Event, M] = {}
-
-    def event(level: float) -> Event:
-        mechanism = make(level)
-        tried[mechanism.event] = mechanism
-        return mechanism.event
-
-    return tried[calibrate(event, budget)]
 
 
 def sparse_basis(budget: Budget) -> Basis:

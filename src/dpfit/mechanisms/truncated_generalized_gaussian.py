@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpfit.mechanisms.counting import CountingAlgorithm, CountNoise, Counts, Floats
+from dpfit.mechanisms.counting import CountingAlgorithm, CountNoise, Counts, Floats, smallest_noise
 from dpfit.mechanisms.generalized_gaussian import GeneralizedGaussianCountNoise, best_shape
 from dpfit.noise import Source
-from dpfit.privacy import Budget, NotReachable, calibrate
+from dpfit.privacy import Budget, NotReachable
 from dpfit.privacy.check import positive
-from dpfit.privacy.event import Event, GeneralizedGaussian, WithinTotalVariation
+from dpfit.privacy.event import Event, WithinTotalVariation
 from dpfit.theory.errors import ErrorLaw
 from dpfit.theory.generalized_gaussian import quantile
 
@@ -104,10 +104,11 @@ class TruncatedGeneralizedGaussianCounts(CountingAlgorithm):
             raise ValueError(f"share must lie strictly between 0 and 1, got {self.share!r}")
         shape = best_shape(number, changed, budget, minimize)
         escape = self.share * budget.delta / (1 + math.exp(budget.epsilon))
-        event = calibrate(WithinTotalVariation(GeneralizedGaussian(1.0, shape, changed), escape), budget)
-        return TruncatedCountNoise(
-            GeneralizedGaussianCountNoise(event.to_json()["event"]["noise_multiplier"], shape), escape
-        )
+
+        def law(scale: float) -> TruncatedCountNoise:
+            return TruncatedCountNoise(GeneralizedGaussianCountNoise(scale, shape), escape)
+
+        return smallest_noise(law, changed, budget)
 
 
 truncated_generalized_gaussian = TruncatedGeneralizedGaussianCounts("truncated_generalized_gaussian")

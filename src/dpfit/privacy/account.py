@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
@@ -57,10 +57,8 @@ def curve(event: Event, relation: str) -> Curve:
             return Known(rho=rho)
         case events.Renyi(orders=orders, values=values):
             return Known(orders=np.array(orders), values=np.array(values))
-        case events.Composed(events=parts):
-            return Composition([(curve(part, relation), 1) for part in parts])
-        case events.Repeated(event=inner, times=times):
-            return Composition([(curve(inner, relation), times)])
+        case events.Composed() | events.Repeated():
+            return _in_turn(event, lambda part: curve(part, relation))
         case events.Parallel(events=parts, by=by):
             return _parallel(parts, by, relation)
         case events.Sampled():
@@ -86,25 +84,28 @@ def total_variation(event: Event, changes: int = 1) -> float:
     Parts on disjoint data add nothing for the parts that no change touches; a change touches one part, or two if it
     moves a record. Elsewhere a group changes the two ends of one comparison only.
     """
+    if isinstance(event, events.Sampled | events.Replaced):
+        changes = 2 * changes
+    elif isinstance(event, events.Group):
+        changes = changes * event.size
+    inside = [total_variation(part, changes) for part in event.parts]
     match event:
-        case events.WithinTotalVariation(event=inner, distance=distance):
-            return distance + total_variation(inner, changes)
-        case events.Composed(events=parts):
-            return sum(total_variation(part, changes) for part in parts)
-        case events.Repeated(event=inner, times=times):
-            return times * total_variation(inner, changes)
-        case events.Parallel(events=parts, by=by):
+        case events.WithinTotalVariation(distance=distance):
+            return distance + inside[0]
+        case events.Repeated(times=times):
+            return times * inside[0]
+        case events.Selected(stop=stop, eta=eta):
+            return renyi.mean_runs(stop, eta) * inside[0]
+        case events.Parallel(by=by):
             touched = changes if by == "index" else 2 * changes
-            return sum(sorted((total_variation(part, changes) for part in parts), reverse=True)[:touched])
-        case events.Selected(event=inner, stop=stop, eta=eta):
-            return renyi.mean_runs(stop, eta) * total_variation(inner, changes)
-        case events.Sampled(event=inner):
-            return total_variation(inner, 2 * changes)
-        case events.Group(event=inner, size=size):
-            return total_variation(inner, changes * size)
-        case events.Replaced(event=inner):
-            return total_variation(inner, 2 * changes)
-    return 0.0
+            return sum(sorted(inside, reverse=True)[:touched], 0.0)
+    return sum(inside, 0.0)
+
+
+def _in_turn(event: events.Composed | events.Repeated, part_curve: Callable[[Event], Curve]) -> Curve:
+    """The parts of ``event`` one after the other, each with the curve that ``part_curve`` gives it."""
+    times = event.times if isinstance(event, events.Repeated) else 1
+    return Composition([(part_curve(part), times) for part in event.parts])
 
 
 def _inverse(multiplier: float) -> float:
@@ -155,10 +156,8 @@ def _sampled(event: events.Sampled, relation: str) -> Curve:
 def _leaving(event: Event, zero_out: float) -> Curve:
     """A record leaves, where noise multipliers refer to the sensitivity of replacing it."""
     match event:
-        case events.Composed(events=parts):
-            return Composition([(_leaving(part, zero_out), 1) for part in parts])
-        case events.Repeated(event=inner, times=times):
-            return Composition([(_leaving(inner, zero_out), times)])
+        case events.Composed() | events.Repeated():
+            return _in_turn(event, lambda part: _leaving(part, zero_out))
         case events.Sampled(event=inner, rate=rate, method="poisson", zero_out=inside):
             sampled = subsampling.PoissonAddRemove(_leaving(inner, max(inside, zero_out)), rate)
             return Symmetrized(sampled)
@@ -171,10 +170,10 @@ def _parts_by_value(event: Event) -> Event:
     match event:
         case events.Parallel(events=parts):
             return events.Parallel(tuple(map(_parts_by_value, parts)), "value")
-        case events.Composed(events=parts):
-            return events.Composed(tuple(map(_parts_by_value, parts)))
-        case events.Repeated() | events.Sampled() | events.Selected() | events.WithinTotalVariation():
-            return dataclasses.replace(event, event=_parts_by_value(event.event))
+        case (
+            events.Composed() | events.Repeated() | events.Sampled() | events.Selected() | events.WithinTotalVariation()
+        ):
+            return event.rebuilt(map(_parts_by_value, event.parts))
     return event
 
 
@@ -195,10 +194,8 @@ _EXPONENT = 700.0
 def _group(event: Event, size: int, relation: str) -> Curve:
     """A group of changes: noise sees the sum of their shifts, the rest goes through the chain of single changes."""
     match event:
-        case events.Composed(events=parts):
-            return Composition([(_group(part, size, relation), 1) for part in parts])
-        case events.Repeated(event=inner, times=times):
-            return Composition([(_group(inner, size, relation), times)])
+        case events.Composed() | events.Repeated():
+            return _in_turn(event, lambda part: _group(part, size, relation))
         case events.WithinTotalVariation(event=inner):
             return _group(inner, size, relation)
         case events.Group(event=inner, size=inside):
@@ -215,10 +212,8 @@ def _group(event: Event, size: int, relation: str) -> Curve:
 def _replaced(event: Event) -> Curve:
     """One record leaves and one enters, each an add/remove change."""
     match event:
-        case events.Composed(events=parts):
-            return Composition([(_replaced(part), 1) for part in parts])
-        case events.Repeated(event=inner, times=times):
-            return Composition([(_replaced(inner), times)])
+        case events.Composed() | events.Repeated():
+            return _in_turn(event, _replaced)
         case events.Sampled(event=inner, rate=rate, method="poisson"):
             return subsampling.SampledReplace(_replaced(inner), Symmetrized(curve(inner, "add_remove")), rate)
         case events.WithinTotalVariation(event=inner):

@@ -1,13 +1,16 @@
-"""Which noise gives this budget? One safeguarded secant search on log-noise for any event."""
+"""Which noise gives this budget? One safeguarded secant search on log-noise for anything that has an event."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Protocol, TypeVar, overload
 
 from dpfit.privacy import account, gaussian
-from dpfit.privacy.budget import Budget
+from dpfit.privacy.budget import NEVER_PURE, Budget, NotReachable
 from dpfit.privacy.event import Event
+
+__all__ = ["FINE_TOLERANCE", "TOLERANCE", "NotReachable", "calibrate"]
 
 TOLERANCE = 1e-4
 """Relative width of the final bracket: the noise returned is at most this much above the smallest."""
@@ -18,32 +21,74 @@ FINE_TOLERANCE = 1e-12
 _WIDEST = math.log(1e12)
 
 
-class NotReachable(ValueError):
-    """No amount of noise brings the event within the budget."""
+class HasEvent(Protocol):
+    """A mechanism, a step or a plan."""
+
+    @property
+    def event(self) -> Event:
+        """What is done to the data."""
 
 
-def calibrate(event: Event | Callable[[float], Event], budget: Budget, *, first_guess: float | None = None) -> Event:
-    """The event with the smallest noise that meets ``budget``.
+T = TypeVar("T", bound=Event | HasEvent)
+E = TypeVar("E", bound=Event)
 
-    ``event`` is a template whose noise multipliers are all scaled by one common factor (so that heterogeneous stages
-    keep their proportions), or a function from a noise level to an event. Privacy loss must decrease with the level.
-    The event returned meets the budget when accounted again; a relative `TOLERANCE` less noise would not.
 
-    >>> from dpfit.privacy.event import Gaussian
-    >>> round(calibrate(Gaussian(1.0), Budget(epsilon=1, delta=1e-6)).noise_multiplier, 4)
+@overload
+def calibrate(make: Callable[[float], T], budget: Budget, *, first_guess: float | None = None) -> T: ...
+
+
+@overload
+def calibrate(make: E, budget: Budget, *, first_guess: float | None = None) -> E: ...
+
+
+def calibrate(
+    make: Callable[[float], Event | HasEvent] | Event, budget: Budget, *, first_guess: float | None = None
+) -> Event | HasEvent:
+    """What ``make`` returns at the smallest noise level that meets ``budget``.
+
+    ``make`` turns a noise level into an event, or into a mechanism, step or plan that has one. Its privacy loss must
+    decrease with the level. A class such as ``Gaussian`` will do. ``make`` may also be an event: a template whose noise
+    multipliers are all scaled by one factor, so that unequal stages keep their proportions.
+
+    The result meets the budget when accounted again; a relative `TOLERANCE` less noise would not. ``make`` is called at
+    each level tried, about ten times, so it must not search by itself: take `Budget.remaining_after` or
+    `Budget.per_call` for what is inside, and plan it once.
+
+    >>> from dpfit.privacy.event import Composed, Gaussian
+    >>> round(calibrate(Gaussian, Budget(epsilon=1, delta=1e-6)).noise_multiplier, 4)
     4.2247
+    >>> stages = calibrate(Composed((Gaussian(1.0), Gaussian(2.0))), Budget(mu=0.5)).events
+    >>> [round(stage.noise_multiplier, 4) for stage in stages]
+    [2.2361, 4.4721]
     """
-    template = event.scaled if isinstance(event, Event) else event
+    made_at = make.scaled if isinstance(make, Event) else make
+    tried: dict[float, Event | HasEvent] = {}
+
+    def template(level: float) -> Event:
+        if level not in tried:
+            tried[level] = made_at(level)
+        return _event(tried[level])
 
     def excess(log_level: float) -> float:
         candidate = template(math.exp(log_level))
         return budget.spent(account.curve(candidate, budget.relation), account.total_variation(candidate))
 
     start = _gaussian_guess(template, budget) if first_guess is None else math.log(first_guess)
-    low, high = _bracket(excess, start)
+    try:
+        low, high = _bracket(excess, start)
+    except NotReachable as error:
+        if budget.kind == "pure" and excess(start) == math.inf:
+            raise NotReachable(f"no noise meets this budget: {NEVER_PURE}") from None
+        raise error
     on_a_grid = not account.curve(template(math.exp(high[0])), budget.relation).closed_form
     tolerance = TOLERANCE if budget.kind == "approximate" and on_a_grid else FINE_TOLERANCE
-    return template(math.exp(_search(excess, low, high, tolerance)))
+    best = math.exp(_search(excess, low, high, tolerance))
+    template(best)
+    return tried[best]
+
+
+def _event(made: Event | HasEvent) -> Event:
+    return made if isinstance(made, Event) else made.event
 
 
 Point = tuple[float, float]

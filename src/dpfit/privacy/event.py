@@ -8,33 +8,67 @@ never removed and never change their meaning, since stored guarantees refer to t
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
 from dpfit.privacy.check import count, non_negative, number, one_of, positive, probability
 from dpfit.privacy.spec import Spec, from_json
 
+V = TypeVar("V")
+
 
 @dataclass(frozen=True)
 class Event(Spec):
-    """Base of all events. Subclasses are frozen dataclasses of numbers, strings and events."""
+    """Base of all events. Subclasses are frozen dataclasses of numbers, strings and events.
 
-    def scaled(self, factor: float) -> Event:
-        """The same event with all its noise multiplied by ``factor``; promises without noise stay as they are.
+    A subclass that holds events names their one field in ``inside``; `parts`, `rebuilt` and `fold` follow from it.
+    """
+
+    inside: ClassVar[str] = ""
+
+    @property
+    def parts(self) -> tuple[Event, ...]:
+        """The events directly inside this one; none for a leaf.
+
+        >>> Repeated(Gaussian(2.0), 3).parts
+        (Gaussian(noise_multiplier=2.0),)
+        """
+        held = getattr(self, self.inside) if self.inside else ()
+        return held if isinstance(held, tuple) else (held,)
+
+    def rebuilt(self, parts: Iterable[Event]) -> Self:
+        """This event with other ``parts``, as many as it has; a leaf returns itself.
+
+        >>> Repeated(Gaussian(2.0), 3).rebuilt([Pure(0.1)])
+        Repeated(event=Pure(epsilon=0.1), times=3)
+        """
+        new = tuple(parts)
+        if len(new) != len(self.parts):
+            raise ValueError(f"an event of kind {self.kind!r} has {len(self.parts)} parts here, got {len(new)}")
+        if not new:
+            return self
+        several = isinstance(getattr(self, self.inside), tuple)
+        return dataclasses.replace(self, **{self.inside: new if several else new[0]})
+
+    def fold(self, combine: Callable[[Event, tuple[V, ...]], V]) -> V:
+        """``combine`` applied from the leaves upwards: to each event and what it returned for the parts.
+
+        >>> Composed((Gaussian(1.0), Repeated(Pure(0.1), 5))).fold(lambda event, leaves: sum(leaves) or 1)
+        2
+        """
+        return combine(self, tuple(part.fold(combine) for part in self.parts))
+
+    def scaled(self, factor: float) -> Self:
+        """The same event with all its noise multiplied by ``factor``; guarantees without noise stay as they are.
 
         >>> Repeated(Gaussian(2.0), 3).scaled(1.5)
         Repeated(event=Gaussian(noise_multiplier=3.0), times=3)
         """
-        changes: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name == "noise_multiplier":
-                changes[field.name] = value * factor
-            elif isinstance(value, Event):
-                changes[field.name] = value.scaled(factor)
-            elif isinstance(value, tuple) and value and isinstance(value[0], Event):
-                changes[field.name] = tuple(part.scaled(factor) for part in value)
-        return dataclasses.replace(self, **changes)
+        if hasattr(self, "noise_multiplier"):
+            louder: dict[str, Any] = {"noise_multiplier": self.noise_multiplier * factor}
+            return dataclasses.replace(self, **louder)
+        return self.rebuilt(part.scaled(factor) for part in self.parts)
 
 
 def event_from_json(value: Any) -> Event:
@@ -253,6 +287,7 @@ class Composed(Event):
     """Events one after the other on the same data; later ones may depend on earlier outputs."""
 
     kind = "composed"
+    inside = "events"
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
@@ -264,6 +299,7 @@ class Repeated(Event):
     """The same event ``times`` times on the same data, adaptively."""
 
     kind = "repeated"
+    inside = "event"
     event: Event
     times: int
 
@@ -282,6 +318,7 @@ class Parallel(Event):
     """
 
     kind = "parallel"
+    inside = "events"
     events: tuple[Event, ...]
     by: str = "index"
 
@@ -303,6 +340,7 @@ class Sampled(Event):
     """
 
     kind = "sampled"
+    inside = "event"
     event: Event
     rate: float
     method: str = "poisson"
@@ -325,6 +363,7 @@ class Selected(Event):
     """
 
     kind = "selected"
+    inside = "event"
     event: Event
     stop: float
     eta: float = 1.0
@@ -342,6 +381,7 @@ class Filtered(Event):
     """Any sequence of events, chosen adaptively, that a privacy filter stops at ``cap`` (pure, gdp or zcdp)."""
 
     kind = "filtered"
+    inside = "cap"
     cap: Event
 
     def __post_init__(self) -> None:
@@ -354,6 +394,7 @@ class WithinTotalVariation(Event):
     """An implementation whose output law is within total variation ``distance`` of the event's, for every dataset."""
 
     kind = "within_total_variation"
+    inside = "event"
     event: Event
     distance: float
 
@@ -367,6 +408,7 @@ class Group(Event):
     """The event seen by a group of ``size`` records that change together."""
 
     kind = "group"
+    inside = "event"
     event: Event
     size: int
 
@@ -380,6 +422,7 @@ class Replaced(Event):
     """An event accounted under add/remove, promised under replace-one: one record leaves and one enters."""
 
     kind = "replaced"
+    inside = "event"
     event: Event
 
     def __post_init__(self) -> None:

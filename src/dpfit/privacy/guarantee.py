@@ -201,7 +201,7 @@ class Guarantee:
                 raise ValueError(
                     f"the budget has {name} {getattr(budget, name)!r}, the promise {getattr(self.basis, name)!r}"
                 )
-        return budget.spent(self.curve, self.total_variation) <= 0
+        return budget.admits(self.event)
 
     def charge(self, currency: str) -> Charge:
         """The exact price of this promise in an additive currency: "pure", "zcdp" or "gdp"."""
@@ -242,4 +242,4 @@ def parallel_basis(parts: Sequence[Basis], by: str) -> Basis:
 
 
 def _parts(event: Event) -> tuple[Event, ...]:
-    return event.events if isinstance(event, events.Composed) else (event,)
+    return event.parts if isinstance(event, events.Composed) else (event,)

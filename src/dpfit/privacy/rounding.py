@@ -1,4 +1,4 @@
-"""Numbers rounded up: a privacy parameter that is stored as a double must not be smaller than what it stands for."""
+"""Numbers rounded up or down: a stored cost must not be smaller than what it stands for, a remainder not larger."""
 
 from __future__ import annotations
 
@@ -30,6 +30,27 @@ def up_sqrt(value: Fraction) -> float:
     while (below := math.nextafter(root, 0.0)) < root and Fraction(below) ** 2 >= value:
         root = below
     return root
+
+
+def down(value: Fraction) -> float:
+    """The largest double that is at most ``value``, of values within the range of doubles.
+
+    >>> down(Fraction(1, 10)) <= Fraction(1, 10)
+    True
+    """
+    return -up(-value)
+
+
+def down_sqrt(value: Fraction) -> float:
+    """The largest double whose square is at most ``value``; zero for negative values.
+
+    >>> down_sqrt(Fraction(1, 4)), Fraction(down_sqrt(Fraction(2))) ** 2 < 2
+    (0.5, True)
+    """
+    if value <= 0:
+        return 0.0
+    root = up_sqrt(value)
+    return root if Fraction(root) ** 2 <= value else math.nextafter(root, 0.0)
 
 
 def weighted_sum(parts: Iterable[tuple[float, int]]) -> Fraction | None:

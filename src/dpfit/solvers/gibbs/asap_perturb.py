@@ -336,7 +336,7 @@ def allowed(promise: str, budget: Budget, strong_convexity: float, change: Chang
     return _temperature(calibrate(lambda level: _ideal(promise, 1 / level), budget), strong_convexity, change)
 
 
-def _ideal(promise: str, size: float) -> Event:
+def _ideal(promise: str, size: float) -> GaussianPrivate | BoundedRange:
     return GaussianPrivate(size) if promise == "gdp" else BoundedRange(size)
 
 
@@ -363,18 +363,26 @@ def planned_sample(made: type[PerturbedSample], problem: Minimize, budget: Budge
     share = NOISE_SHARE[promise, noise]
     rest = math.sqrt(1 - share**2) if promise == "gdp" else 1 - share
 
-    def spent(level: float) -> Composed:
+    def stages(level: float) -> _Stages:
         added = Gaussian(level / share) if noise == "gaussian" else L2Laplace(level / share, problem.dimension)
-        return Composed((_ideal(promise, rest / level), added))
+        return _Stages(_ideal(promise, rest / level), added)
 
-    fitted = calibrate(spent, budget)
-    if not isinstance(fitted, Composed):
-        raise TypeError("calibration changes noise only")
-    t = _temperature(fitted.events[0], strong, change)
-    multiplier = float(fitted.events[1].to_json()["noise_multiplier"])
+    fitted = calibrate(stages, budget)
+    t, multiplier = _temperature(fitted.ideal, strong, change), fitted.noise.noise_multiplier
     drawn = planned_sampler(sampler, problem, t, noise, multiplier)
     sample = _proven(made(problem, budget.relation, t, drawn, noise, multiplier, promise, **own))
     return Step(sample, sample_basis(problem, budget, promise, sample.sampler))
+
+
+class _Stages(NamedTuple):
+    """An exact sample, then noise."""
+
+    ideal: GaussianPrivate | BoundedRange
+    noise: Gaussian | L2Laplace
+
+    @property
+    def event(self) -> Event:
+        return Composed((self.ideal, self.noise))
 
 
 def _proven(sample: PerturbedSample) -> PerturbedSample:
@@ -395,7 +403,11 @@ def _proven(sample: PerturbedSample) -> PerturbedSample:
 
 def _level(event: Event) -> float:
     """The mu of a Gaussian promise, the epsilon of another."""
-    return float(event.to_json()["mu" if isinstance(event, GaussianPrivate) else "epsilon"])
+    if isinstance(event, GaussianPrivate):
+        return event.mu
+    if isinstance(event, BoundedRange):
+        return event.epsilon
+    raise TypeError(f"no sample does {event.kind!r}")
 
 
 def sample_basis(problem: Minimize, budget: Budget, promise: str, sampler: Sampler) -> Basis:

@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dpfit.core import Mechanism, Minimize, Risk, Run, Step, Work, require_records
 from dpfit.losses.custom import vouched
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import one_of, positive
-from dpfit.privacy.event import BoundedRange, Event, GaussianPrivate
+from dpfit.privacy.event import BoundedRange, Event, Gaussian, GaussianPrivate
 from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import Certificate, NotCertified, Uncertified, WithinGaussian
 from dpfit.samplers.potential import Floats, Potential, bounded_domain, gibbs
@@ -38,7 +38,6 @@ from dpfit.solvers.gibbs.asap_perturb import (
     require_strongly_convex,
     sample_assumptions,
 )
-from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier
 from dpfit.solvers.perturbation.output_perturbation import require_data
 
 CLOSENESS = 0.0005
@@ -178,7 +177,7 @@ class SampleFromCloseness:
         if (certificate is None) != (sampler is None):
             raise ValueError("give both a certificate and a sampler that has it, or neither")
         if certificate is None or sampler is None:
-            mu = _DOWN / gaussian_multiplier(self.name, budget)
+            mu = _DOWN / calibrate(Gaussian, budget).noise_multiplier
             certificate = WithinGaussian(CLOSENESS * mu)
             budget = Budget(mu=mu, unit=budget.unit, relation=budget.relation)
         pure = budget.kind == "pure"
@@ -194,16 +193,12 @@ class SampleFromCloseness:
         self, problem: Minimize, budget: Budget, certificate: Certificate, pure: bool, allow_uncertified: bool
     ) -> float:
         """The inverse temperature at which the implemented event just meets the budget."""
-        ideals: dict[Event, float] = {}
 
-        def event(level: float) -> Event:
-            done = implemented(
-                certificate, BoundedRange(1 / level) if pure else GaussianPrivate(1 / level), allow_uncertified
-            )
-            ideals[done] = 1 / level
-            return done
+        def sample(level: float) -> _Implemented:
+            ideal = BoundedRange(1 / level) if pure else GaussianPrivate(1 / level)
+            return _Implemented(implemented(certificate, ideal, allow_uncertified), 1 / level)
 
-        ideal, change = ideals[calibrate(event, budget)], PerturbedSample.change(problem, budget.relation)
+        ideal, change = calibrate(sample, budget).level, PerturbedSample.change(problem, budget.relation)
         if pure:
             return _DOWN * ideal / change.range
         return _DOWN * ideal**2 * problem.n * problem.ridge / change.lipschitz**2
@@ -211,6 +206,13 @@ class SampleFromCloseness:
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """That of `asap_perturb`."""
         return asap_perturb.example(relation)
+
+
+class _Implemented(NamedTuple):
+    """What a sampler does, and the mu or epsilon of the exact sample that it comes close to."""
+
+    event: Event
+    level: float
 
 
 def proximal(problem: Minimize, inverse_temperature: float, certificate: Certificate) -> ProximalSampler:

@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpfit.core import Minimize, Risk, Step
-from dpfit.privacy import Budget
+from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import positive
+from dpfit.privacy.event import Gaussian
 from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_basis, last_iterate_gd, smoothness
-from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier, require_minimize
+from dpfit.solvers.gradient.noisy_gd import require_minimize
 from dpfit.solvers.gradient.scales import change, unclipped
 
 _MOST_STEPS = 2**20
@@ -102,7 +103,7 @@ class GibbsPosteriorSampler:
         limit = unclipped(problem) if clip is None else positive("clip", clip)
         if not math.isfinite(limit):
             raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
-        mu = 1 / gaussian_multiplier(self.name, budget)
+        mu = 1 / calibrate(Gaussian, budget).noise_multiplier
 
         def chain(ridge: float) -> LangevinSample:
             return _chain(replace(problem, ridge=ridge), budget.relation, mu, tolerance, step, limit)
@@ -138,7 +139,7 @@ def _chain(problem: Minimize, relation: str, mu: float, tolerance: float, step: 
     chain = LangevinSample(problem, relation, 1.0, steps, size, clip)
     chain = replace(chain, noise=chain.shift)
     # mu is proportional to 1 / noise, but for a bounded domain; a few rounds settle that.
-    while not mu * (1 - 1e-9) <= (reached := float(chain.event.to_json()["mu"])) <= mu:
+    while not mu * (1 - 1e-9) <= (reached := chain.event.mu) <= mu:
         chain = replace(chain, noise=chain.noise * reached / mu * (1 + 2.0**-45))
     return chain
 

@@ -22,12 +22,11 @@ from scipy import stats
 
 from dpfit.core import Chain, Mechanism, Minimize, Risk, Run, Step, Work, require_records
 from dpfit.geometry import L2Ball
-from dpfit.privacy import Budget
+from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import positive
-from dpfit.privacy.event import Event
+from dpfit.privacy.event import Event, Gaussian
 from dpfit.samplers.potential import Floats, bounded_domain
 from dpfit.solvers.gibbs.asap_perturb import Change, PerturbedSample, planned_sample
-from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier
 from dpfit.solvers.perturbation.output_perturbation import NoisyMinimizer, gradient_change, output_perturbation
 
 SHARE = {"pure": 0.5, "gaussian": 0.1}
@@ -179,7 +178,7 @@ def _parts(name: str, budget: Budget, share: float | None) -> tuple[Budget, Budg
     if pure:
         epsilon = _DOWN * positive("epsilon", budget.epsilon)
         return replace(budget, epsilon=part * epsilon), replace(budget, epsilon=(1 - part) * epsilon)
-    whole = Budget(mu=_DOWN / gaussian_multiplier(name, budget), unit=budget.unit, relation=budget.relation)
+    whole = Budget(mu=_DOWN / calibrate(Gaussian, budget).noise_multiplier, unit=budget.unit, relation=budget.relation)
     mu = positive("mu", whole.mu)
     return replace(whole, mu=math.sqrt(part) * mu), replace(whole, mu=math.sqrt(1 - part) * mu)
 

@@ -326,8 +326,7 @@ class DPSGDAlgorithm:
             momentum=momentum,
             averaged=averaged,
         )
-        found = calibrate(quiet.event, budget)
-        mechanism = replace(quiet, noise_multiplier=found.to_json()["event"]["event"]["noise_multiplier"])
+        mechanism = calibrate(lambda m: replace(quiet, noise_multiplier=m), budget)
         return Step(mechanism, sampled_basis(problem.loss, budget))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:

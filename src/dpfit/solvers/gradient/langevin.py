@@ -23,12 +23,12 @@ import numpy as np
 
 from dpfit.core import Minimize, Plan, Risk, Step
 from dpfit.geometry import L2Ball
-from dpfit.privacy import Budget
+from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import count
+from dpfit.privacy.event import Gaussian
 from dpfit.solvers.gradient.last_iterate_gd import smoothness
 from dpfit.solvers.gradient.noisy_gd import (
     NoisyGD,
-    gaussian_multiplier,
     opposite_records,
     require_minimize,
     trajectory_basis,
@@ -84,7 +84,7 @@ class LangevinAlgorithm:
             raise ValueError("langevin needs a bounded domain: its bound depends on how far the optimum can be")
         if not math.isfinite(unclipped(problem)):
             raise ValueError("the gradients of this loss have no bound here: bound labels or slopes")
-        multiplier = gaussian_multiplier(self.name, budget)
+        multiplier = calibrate(Gaussian, budget).noise_multiplier
         template = NoisyGD(
             problem, budget.relation, multiplier, 1, 0.5 / (smoothness(problem) + problem.ridge), unclipped(problem),
             average=1.0,

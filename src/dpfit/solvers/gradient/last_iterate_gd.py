@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from dpfit.core import Minimize, Plan, Risk, Run, Step, Work
 from dpfit.losses.custom import vouched
 from dpfit.noise import Grid, add_gaussian
-from dpfit.privacy import Assumption, Basis, Budget
+from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, moderate, one_of, positive
-from dpfit.privacy.event import Event, GaussianPrivate
+from dpfit.privacy.event import Gaussian, GaussianPrivate
 from dpfit.privacy.last_iterate import last_iterate_mu
-from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier, opposite_records, require_minimize, start
+from dpfit.solvers.gradient.noisy_gd import opposite_records, require_minimize, start
 from dpfit.solvers.gradient.scales import change, unclipped
 from dpfit.solvers.gradient.side_by_side import SideBySide
 
@@ -58,7 +58,7 @@ class LastIterateGD(SideBySide):
             raise ValueError("step_size must be at most 2 / (smoothness + ridge)")
 
     @property
-    def event(self) -> Event:
+    def event(self) -> GaussianPrivate:
         k = np.ones(self.steps)
         domain = self.problem.domain
         return GaussianPrivate(
@@ -174,12 +174,12 @@ class LastIterateGDAlgorithm:
         limit = unclipped(problem) if clip is None else positive("clip", clip)
         if not math.isfinite(limit):
             raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
-        mu = 1 / gaussian_multiplier(self.name, budget)
+        mu = 1 / calibrate(Gaussian, budget).noise_multiplier
         # mu is exactly proportional to 1 / noise, but for a bounded domain; a few rounds settle that.
         mechanism = LastIterateGD(problem, budget.relation, 1.0, max_passes, size, limit)
         mechanism = replace(mechanism, noise=mechanism.shift)
         for _ in range(60):
-            reached = mechanism.event.to_json()["mu"]
+            reached = mechanism.event.mu
             if reached <= mu and reached >= mu * (1 - 1e-9):
                 break
             mechanism = replace(mechanism, noise=mechanism.noise * reached / mu * (1 + 2.0**-45))

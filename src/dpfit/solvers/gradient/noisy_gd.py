@@ -26,7 +26,7 @@ from dpfit.losses.glm import Pinball, QuantileHuber
 from dpfit.losses.vector import VectorLoss
 from dpfit.noise import Grid, add_gaussian
 from dpfit.noise.rounded import checked_scale
-from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate
+from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, moderate, non_negative, one_of, positive, probability
 from dpfit.privacy.event import Event, Gaussian
 from dpfit.solvers.gradient.many_points import clipped_sums
@@ -386,7 +386,7 @@ class NoisyGDAlgorithm:
         require_minimize(self.name, problem, budget)
         count("max_passes", max_passes)
         mechanism = practical_rule(
-            problem, budget.relation, gaussian_multiplier(self.name, budget), max_passes=max_passes, clip=clip
+            problem, budget.relation, calibrate(Gaussian, budget).noise_multiplier, max_passes=max_passes, clip=clip
         )
         basis = trajectory_basis(problem.loss, budget)
         return Step(replace(mechanism, predicted=predicted_risk(mechanism)), basis)
@@ -401,19 +401,6 @@ def require_minimize(name: str, problem: Any, budget: Budget) -> None:
     require_records(name, budget)
     if not isinstance(problem, Minimize):
         raise ValueError(f"{name} solves a Minimize problem, not {getattr(problem, 'kind', type(problem).__name__)!r}")
-
-
-def gaussian_multiplier(name: str, budget: Budget) -> float:
-    """The noise multiplier of a Gaussian mechanism that meets the budget."""
-    try:
-        event = calibrate(Gaussian(1.0), budget)
-    except NotReachable:
-        if budget.kind != "pure":
-            raise
-        raise NotReachable(
-            f"{name} cannot promise pure epsilon; give a delta (far below 1 / n), mu or rho, or use output_perturbation"
-        ) from None
-    return float(event.to_json()["noise_multiplier"])
 
 
 def trajectory_basis(loss: Loss, budget: Budget) -> Basis:

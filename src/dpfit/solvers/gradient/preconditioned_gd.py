@@ -29,10 +29,9 @@ from dpfit.losses.base import Bounds
 from dpfit.losses.glm import GLM
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, one_of, positive
-from dpfit.privacy.event import Composed, Event, Gaussian
+from dpfit.privacy.event import Event, Gaussian
 from dpfit.solvers.gradient.noisy_gd import (
     NoisyGD,
-    gaussian_multiplier,
     opposite_records,
     practical_rule,
     require_minimize,
@@ -276,7 +275,7 @@ class PreconditionedGDAlgorithm:
             raise ValueError(f"{self.name} needs gradients with a bound: bound labels or slopes")
         if second_moments is not None:
             public = _checked(second_moments, problem.n_features)
-            multiplier = gaussian_multiplier(self.name, budget)
+            multiplier = calibrate(Gaussian, budget).noise_multiplier
             descent = PreconditionedGD(problem, budget.relation, multiplier, max_passes, 1e-300, public)
             why = trajectory_basis(problem.loss, budget)
             public_matrix = Assumption("the second_moments were not computed from the data", "declared")
@@ -285,13 +284,16 @@ class PreconditionedGDAlgorithm:
             raise ValueError(f"{self.name} needs two passes, for the matrix and a step; or give public second_moments")
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
-        whole = gaussian_multiplier(self.name, budget)
-        template = Composed((Gaussian(whole / math.sqrt(share)), Gaussian(whole / math.sqrt(1 - share))))
-        multipliers = [stage["noise_multiplier"] for stage in calibrate(template, budget).to_json()["events"]]
-        first = SecondMoments(problem, budget.relation, "gaussian", multipliers[0])
-        second = PreconditionedGD(problem, budget.relation, multipliers[1], max_passes - 1, first.swing)
+        whole = calibrate(Gaussian, budget).noise_multiplier
         bases = _matrix_basis(problem, budget), trajectory_basis(problem.loss, budget)
-        return Chain((Step(first, bases[0]), Step(second, bases[1])))
+
+        def stages(level: float) -> Chain:
+            first = SecondMoments(problem, budget.relation, "gaussian", whole / math.sqrt(share) * level)
+            rest = whole / math.sqrt(1 - share) * level
+            second = PreconditionedGD(problem, budget.relation, rest, max_passes - 1, first.swing)
+            return Chain((Step(first, bases[0]), Step(second, bases[1])))
+
+        return calibrate(stages, budget)
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Records whose gradients point one way, one of which points the other way or leaves."""

@@ -248,11 +248,8 @@ def _choice(problem: Minimize, budget: Budget, law: str, ridge: float | None) ->
 
 def _calibrated(problem: Minimize, ridge: float, noise: str, budget: Budget) -> PerturbedMinimizer:
     """The mechanism with the smallest noise for a budget."""
-    first, multiple = perturbation_event(problem, ridge, noise), _OUTPUT_MULTIPLE[noise]
-    second = Gaussian(multiple) if noise == "gaussian" else L2Laplace(multiple, problem.dimension)
-    stages = calibrate(Composed((first, second)), budget).to_json()["events"]
-    multipliers = [float(stage["noise_multiplier"]) for stage in stages]
-    return PerturbedMinimizer(problem, budget.relation, ridge, noise, *multipliers)
+    multiple = _OUTPUT_MULTIPLE[noise]
+    return calibrate(lambda m: PerturbedMinimizer(problem, budget.relation, ridge, noise, m, multiple * m), budget)
 
 
 def _predicted(problem: Minimize, budget: Budget, ridge: float, noise: str) -> float:

@@ -170,7 +170,7 @@ class OutputPerturbation:
 
     def _plan(self, problem: Minimize, budget: Budget, ridge: float | None, noise: str, target: Budget) -> Step:
         template = Gaussian(1.0) if noise == "gaussian" else L2Laplace(1.0, problem.dimension)
-        multiplier = float(calibrate(template, target).to_json()["noise_multiplier"])
+        multiplier = calibrate(template, target).noise_multiplier
         if ridge is None:
             ridge = best_ridge(problem, lambda r: _predicted(problem, budget.relation, r, noise, multiplier))
         return Step(NoisyMinimizer(problem, budget.relation, ridge, noise, multiplier), _basis(problem, budget))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,16 +204,26 @@ class NoisyLeastSquares(NoisyStatistics):
         return np.asarray(vectors @ ((vectors.T @ moments) / raised))
 
 
-def _calibrated(
-    problem: Minimize, share: float, noise: str, budget: Budget
-) -> tuple[SmallestEigenvalue, NoisyLeastSquares]:
+class _Stages(NamedTuple):
+    """An eigenvalue, then the parameter."""
+
+    eigenvalue: SmallestEigenvalue
+    parameter: NoisyLeastSquares
+
+    @property
+    def event(self) -> Event:
+        return Composed((self.eigenvalue.event, self.parameter.event))
+
+
+def _calibrated(problem: Minimize, share: float, noise: str, budget: Budget) -> _Stages:
     """Both stages with the smallest noise for a budget."""
-    first = SmallestEigenvalue(problem, budget.relation, noise, 1.0)
-    second = NoisyLeastSquares(problem, budget.relation, noise, 1.0)
     parts = [1 / part if noise == "l2_laplace" else 1 / math.sqrt(part) for part in (share, 1 - share)]
-    template = Composed((first.event.scaled(parts[0]), second.event.scaled(parts[1])))
-    multipliers = [stage["noise_multiplier"] for stage in calibrate(template, budget).to_json()["events"]]
-    return replace(first, noise_multiplier=multipliers[0]), replace(second, noise_multiplier=multipliers[1])
+
+    def stages(level: float) -> _Stages:
+        first = SmallestEigenvalue(problem, budget.relation, noise, parts[0] * level)
+        return _Stages(first, NoisyLeastSquares(problem, budget.relation, noise, parts[1] * level))
+
+    return calibrate(stages, budget)
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ import numpy as np
 
 from dpfit.core import Minimize, Plan, Step
 from dpfit.losses.glm import Squared
-from dpfit.privacy import Budget
+from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import count, one_of
-from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier
+from dpfit.privacy.event import Gaussian
 from dpfit.solvers.public_data.descent import (
     STEPS,
     Floats,
@@ -151,7 +151,7 @@ class MirrorDescentAlgorithm:
         True
         """
         require_linear(self.name, problem, budget)
-        multiplier = gaussian_multiplier(self.name, budget)
+        multiplier = calibrate(Gaussian, budget).noise_multiplier
         mechanism = MirrorDescent(problem, budget.relation, multiplier, count("steps", steps), clip, mirror)
         return Step(mechanism, public_basis(problem.loss, budget))
 

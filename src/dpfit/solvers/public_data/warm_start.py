@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from dpfit.core import Minimize, Plan, Step
-from dpfit.privacy import Budget
+from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import count
-from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier
+from dpfit.privacy.event import Gaussian
 from dpfit.solvers.public_data.descent import (
     STEPS,
     Floats,
@@ -68,7 +68,7 @@ class WarmStartAlgorithm:
         True
         """
         require_linear(self.name, problem, budget)
-        multiplier = gaussian_multiplier(self.name, budget)
+        multiplier = calibrate(Gaussian, budget).noise_multiplier
         mechanism = WarmStartGD(problem, budget.relation, multiplier, count("steps", steps), clip)
         return Step(mechanism, public_basis(problem.loss, budget))
 
