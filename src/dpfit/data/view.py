@@ -43,13 +43,14 @@ _SHARES = Fraction(1, 2**40)
 def part_sizes(n: int, shares: Sequence[float | Fraction]) -> tuple[int, ...]:
     """Return the numbers of units in consecutive parts of n units, one part for each share.
 
-    Cut j lies at rank floor(n s_j + 1/2), s_j being the sum of the first j shares, in exact arithmetic.
+    The unit of rank r has position (r + 1/2) / n. So cut j lies at rank ceil(n s_j - 1/2), in exact arithmetic, s_j
+    being the sum of the first j shares.
     Planners and `View.parts` under replace-one share this rule.
     Sizes add up to n, and a size differs from n * share by at most 1.
     The parts of a part have the sizes ``part_sizes(size, shares)``.
 
     >>> part_sizes(10, (0.5, 0.25, 0.25)), part_sizes(5, (1 / 3, 1 / 3, 1 / 3))
-    ((5, 3, 2), (2, 1, 2))
+    ((5, 2, 3), (2, 1, 2))
     """
     n = count("n", n, least=0)
     return tuple(high - low for low, high in pairwise(_cut_rank(n, point) for point in _cut_points(shares)))
@@ -462,8 +463,8 @@ class _Digits:
 
 
 def _cut_rank(n: int, point: Fraction) -> int:
-    """The number of ranks before a cut: floor(n point + 1/2)."""
-    return (2 * n * point.numerator + point.denominator) // (2 * point.denominator)
+    """The number of ranks r with (r + 1/2) / n < point: ceil(n point - 1/2), at least 0."""
+    return max(0, -((point.denominator - 2 * n * point.numerator) // (2 * point.denominator)))
 
 
 def _cut_points(shares: Sequence[float | Fraction]) -> tuple[Fraction, ...]:
