@@ -183,8 +183,9 @@ class Algorithm(ABC, Generic[P]):
             raise ValueError(f"{self.name} does not support {fact}; leave it out, or use another algorithm")
 
     def _hint(self, kind: str) -> str:
-        if kind == "pure":
-            return "give a delta (below 0.01 / n), mu or rho, or use output_perturbation"
+        if kind == "pure" and len(self.guarantees) > 1:
+            other = ", or use output_perturbation" if self.solves is Minimize else ""
+            return f"give a delta (below 0.01 / n), mu or rho{other}"
         return f"give a budget of {' or '.join(_KINDS[known] for known in self.guarantees)}"
 
     def _check_options(self, options: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfit.core import Answer, Plan, Release, Step
+from dpfit.core import Answer, Plan, Release
 from dpfit.data.schema import Schema
 from dpfit.data.table import Table
 from dpfit.ledger import Ledger, account_for
@@ -125,12 +125,8 @@ def count(
     budget = Budget(epsilon=epsilon, delta=delta, mu=mu, rho=rho, relation=relation)
     plan = plan_count(schema, by, budget, bins=bins, at_most=at_most, noise=noise, minimize=minimize)
     workload = _workload(plan)
-    source = Table(table)
-    # Before anything is charged: a name that is not there is the caller's slip, and public.
-    if missing := [name for name in workload.columns if name not in source.names]:
-        raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(repr, source.names))}")
     account = account_for(plan, ledger, dataset, delta=budget.delta, who=who, why=why)
-    release = plan.run(source, account=account, random_state=random_state)
+    release = plan.run(Table(table), account=account, random_state=random_state)
     return Counted(workload.repaired(release.value, consistent=consistent, nonnegative=nonnegative), release)
 
 
@@ -144,7 +140,7 @@ def plan_count(
     noise: str = "auto",
     minimize: str | float = "max",
 ) -> Plan:
-    """The plan of `count`, from public facts alone.
+    """Return the plan of `count`, from public facts alone.
 
     >>> from dpfit.data.schema import Category, Schema
     >>> schema = Schema((Category("ward", ("A", "B")),))
@@ -160,8 +156,7 @@ def plan_count(
     """
     workload = _asked(schema, by, bins or {}, at_most)
     laws = tuple(LAWS) if noise == "auto" else (noise,)
-    # Counting needs no number of records; the problem's is never read.
-    return counts.plan(Answer(n=1, workload=workload), budget, minimize=minimize, noise=laws)
+    return counts.plan(Answer(workload=workload), budget, minimize=minimize, noise=laws)
 
 
 def _asked(schema: Schema, by: By, bins: BinChoice, at_most: int | None) -> TableQueries:
@@ -193,9 +188,9 @@ def _histograms(schema: Schema, asked: list[Any], bins: BinChoice) -> TableQueri
 
 
 def _mechanism(plan: Plan) -> NoisyCounts:
-    if not isinstance(plan, Step) or not isinstance(plan.mechanism, NoisyCounts):
+    if not isinstance(plan.final, NoisyCounts):
         raise TypeError("not a plan of noisy counts")
-    return plan.mechanism
+    return plan.final
 
 
 def _workload(plan: Plan) -> TableQueries:
