@@ -51,7 +51,7 @@ def rejection_rounding(
     >>> bound.epsilon < 1e-4, bound.distance
     (True, 1e-06)
     """
-    if not isinstance(problem.domain, L2Ball) or isinstance(problem.loss, DeclaredLoss):
+    if not isinstance(problem.region, L2Ball) or isinstance(problem.loss, DeclaredLoss):
         return None
     if not math.isfinite(largest := largest_value(problem)):
         return None
@@ -101,7 +101,7 @@ class _Sizes:
 
     @classmethod
     def of(cls, problem: Minimize, records: int, inverse_temperature: float, largest: float) -> _Sizes:
-        loss, bounds, ball = problem.loss, problem.bounds, problem.domain
+        loss, bounds, ball = problem.loss, problem.bounds, problem.region
         if ball is None:
             raise ValueError("the bounds are for a ball")
         times, rate = inverse_temperature * records, bending(problem)
