@@ -92,11 +92,15 @@ class Example(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What an algorithm would reach: predicted risk, predicted work, and the options that plan exactly this."""
+    """What an algorithm would reach: predicted risk, predicted work, and the options that plan exactly this.
+
+    ``plan`` is the plan itself where the forecast had to make it.
+    """
 
     risk: Risk
     work: Work
     options: Mapping[str, Any]
+    plan: Plan | None = None
 
 
 class Algorithm(ABC, Generic[P]):
@@ -226,7 +230,7 @@ class Algorithm(ABC, Generic[P]):
         plan = self.plan(problem, budget, **options)
         if plan.risk is None:
             raise ValueError(f"{self.name} predicts no risk")
-        return Forecast(plan.risk, plan.work, options)
+        return Forecast(plan.risk, plan.work, options, plan)
 
     def example(self, relation: str) -> Example:
         """Return a small problem and two neighbouring datasets, for shared tests and audits."""

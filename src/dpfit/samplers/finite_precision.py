@@ -31,8 +31,8 @@ _LARGEST = 2.0**16
 
 
 def most_records(problem: Minimize, relation: str) -> int:
-    """How many records the bounds are for: under add/remove their number is not known, and twice n is assumed."""
-    return problem.n if relation == "replace" else 2 * problem.n
+    """Return `Minimize.max_records`; this name goes with its last caller."""
+    return problem.max_records(relation)
 
 
 def rejection_rounding(
@@ -55,7 +55,7 @@ def rejection_rounding(
         return None
     if not math.isfinite(largest := largest_value(problem)):
         return None
-    sizes = _Sizes.of(problem, most_records(problem, relation), inverse_temperature, largest)
+    sizes = _Sizes.of(problem, problem.max_records(relation), inverse_temperature, largest)
     return sizes.bound(distance) if sizes.small else None
 
 
