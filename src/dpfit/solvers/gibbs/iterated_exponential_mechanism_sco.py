@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from scipy import stats
 
-from dpfit.core import Algorithm, Composition, Example, Minimize, Plan, Requirement, Risk, Stage, Step
+from dpfit.core import Algorithm, Composition, Example, Minimize, Plan, Requirement, Risk, Stage
 from dpfit.data.view import part_sizes
 from dpfit.privacy import Budget
 from dpfit.privacy.check import count
