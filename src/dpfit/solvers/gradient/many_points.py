@@ -7,7 +7,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.data.dataset import Dataset, InMemory
+from dpfit.data.dataset import Dataset
 from dpfit.kernels.bounds import Guards
 from dpfit.kernels.many_points import EVERY_RECORD, Flags, many_clipped_sums
 from dpfit.losses.base import Loss
@@ -26,6 +26,7 @@ def clipped_sums(
 
     With ``taken`` (k, n) each point has a batch of its own: the records that are marked for it.
 
+    >>> from dpfit.data.dataset import InMemory
     >>> from dpfit.losses import Squared
     >>> records = InMemory([[3.0, 4.0], [1.0, 0.0]], [0.0, -1.0])
     >>> clipped_sums(records, Squared(), np.array([[1.0, 0.0], [0.0, 0.0]]), clip=1.0, grid=Grid(-3))
@@ -35,9 +36,10 @@ def clipped_sums(
     if isinstance(loss, LinearLoss) and taken is None:
         # The gradient of a linear loss is the record, wherever it is taken.
         return np.tile(data.clipped_sum(loss, points[0], grid=grid, **guards), (len(points), 1))
-    if isinstance(loss, GLM) and isinstance(data, InMemory) and isinstance(data.matrix, np.ndarray):
+    whole = data.whole
+    if isinstance(loss, GLM) and whole is not None and isinstance(whole.rows, np.ndarray):
         marks = EVERY_RECORD if taken is None else taken
-        return many_clipped_sums(data.matrix, data.labels, points, loss, grid=grid, taken=marks, **guards)
+        return many_clipped_sums(whole.rows, whole.labels, points, loss, grid=grid, taken=marks, **guards)
     if taken is None:
         return data.clipped_sum(loss, points, grid=grid, **guards)
     batches = zip(points, taken, strict=True)
