@@ -38,7 +38,7 @@ from dpfit.noise.lattice import LIMIT
 from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, calibrate, event
 from dpfit.privacy.check import count, moderate, number, one_of, positive
-from dpfit.solvers.gradient.many_points import clipped_sums
+from dpfit.mechanisms.aggregates.contribution import clipped_sums
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]

@@ -29,7 +29,7 @@ from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import count
 from dpfit.privacy.event import Gaussian
 from dpfit.solvers.descents.descent import Descent, trajectory_step
-from dpfit.solvers.descents.example import opposite_records
+from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.descents.momentum import Momentum, momentum_descent
 
 _FORGOTTEN = 40.0

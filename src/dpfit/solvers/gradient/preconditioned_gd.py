@@ -48,7 +48,7 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, positive
 from dpfit.privacy.event import Composed, Gaussian
 from dpfit.solvers.descents.descent import Descent, trajectory_step
-from dpfit.solvers.descents.example import opposite_records
+from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.descents.predicted import risk_on
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound, natural_unit, relative_noise

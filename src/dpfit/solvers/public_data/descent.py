@@ -28,7 +28,7 @@ from dpfit.privacy import Assumption, Budget, calibrate
 from dpfit.privacy.check import count, positive
 from dpfit.privacy.event import Gaussian
 from dpfit.solvers.descents.descent import Descent, trajectory_step
-from dpfit.solvers.descents.example import opposite_records
+from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.descents.optimizer import Optimizer
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound
