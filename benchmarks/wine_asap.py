@@ -53,7 +53,7 @@ LABELS = 4.0
 GUARDS = {"wide": (5.0, 4.0), "tight": (3.0, 1.5)}
 """Bounds on the norm of a row and on the slope of the loss."""
 LOCALIZING = 0.47
-"""The share of epsilon that finds the ball of a localized sample, as card 30/X5 has it."""
+"""The share of epsilon that finds the ball of a localized sample."""
 MISSED = 0.01
 """The chance, in the reference, that the ball does not hold the minimizer."""
 SEED = 20261116

@@ -14,7 +14,7 @@ from dpfit.privacy import Budget, Guarantee
 HEADER = "age,ward,ill,stay\n"
 KEYS = {
     "schema", "fitted", "target", "coefficients", "promise", "guarantee", "plan", "predicted_risk", "private",
-    "budget", "warnings", "model", "report",
+    "references", "budget", "warnings", "model", "report",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from dpfit.privacy import Budget
 
 KEYS = {
     "schema", "fitted", "target", "rows", "epsilon", "delta", "reach", "promise", "guarantee", "plan",
-    "predicted_risk", "considered", "curve", "ledger", "warnings",
+    "references", "predicted_risk", "considered", "curve", "ledger", "warnings",
 }  # fmt: skip
 
 
@@ -31,6 +31,9 @@ def test_the_plan_is_the_one_that_fit_runs(dpfit, table, ill, more):
     ran = json.loads(dpfit("fit", table, "--schema", ill, *asked, "--json").stdout)
     assert found["plan"] == ran["plan"]
     assert found["guarantee"] == ran["guarantee"]
+    assert found["references"] == ran["references"]
+    assert all(work["key"] in found["guarantee"]["basis"]["theorem"] for work in found["references"])
+    assert found["references"]
     assert found["predicted_risk"] == ran["predicted_risk"]
 
 
@@ -38,6 +41,7 @@ def test_the_promise_is_told_at_the_delta_that_was_asked_for(dpfit, ill):
     shown = dpfit("plan", "--rows", 4000, "--schema", ill, "--model", "logistic", "--epsilon", 1, "--delta", "1e-5")
     assert "epsilon = 1 at delta = 1e-5" in shown.stdout
     assert "1e-6" not in shown.stdout
+    assert "references" in shown.stdout
     assert planned(dpfit, ill, "--epsilon", 1, "--delta", "1e-5")["promise"].startswith("epsilon = 1 at delta = 1e-5")
 
 

@@ -41,7 +41,7 @@ def test_who_wins(number, at_most, budget, label):
 
 
 def test_k_norm_wins_up_to_a_hundred_and_some_queries():
-    """The crossover at (1, 1e-6) is at 125 queries; card 10/C11 has "about 115", from shape 3 and no search."""
+    """The crossover at (1, 1e-6) is at 125 queries, where the shape is searched; at shape 3 it is about 115."""
     assert planned(120).considered[0].label == "K-norm"
     assert planned(130).considered[0].label != "K-norm"
 

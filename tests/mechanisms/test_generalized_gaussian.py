@@ -125,8 +125,8 @@ def test_the_scale_falls_as_the_budget_grows():
 
 
 @pytest.mark.parametrize(("number", "shape"), [(100, 2.8), (1000, 3.7), (10_000, 4.2), (10**5, 4.65), (10**6, 5.0)])
-def test_the_best_shapes_of_card_c07(number, shape):
-    """The card has 3.0 at k = 100 for large-k scaling; exact calibration moves it to 2.8. Errors are flat around it."""
+def test_the_best_shapes_match_the_tabulated_ones(number, shape):
+    """Large-k scaling gives 3.0 at k = 100; exact calibration moves it to 2.8. Errors are flat around it."""
     chosen = best_shape(number, number, BUDGET, "max")
     assert chosen == pytest.approx(shape, abs=0.1)
 

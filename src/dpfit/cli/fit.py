@@ -133,6 +133,8 @@ class Fitted:
 
     def to_json(self) -> dict[str, Any]:
         """Stable names for programs; docs/how-to/command-line.md lists them."""
+        from dpfit.theory.bibliography import resolve
+
         task, plan = self.task, self.model.plan_
         return {
             "schema": "dpfit.fit/1",
@@ -141,6 +143,7 @@ class Fitted:
             "coefficients": [{"name": name, "value": value} for name, value in self.coefficients],
             "promise": str(self.model.guarantee_),
             "guarantee": self.model.guarantee_.to_json(),
+            "references": [work.to_json() for work in resolve(self.model.guarantee_.basis.theorem)],
             "plan": plan.to_json(),
             "predicted_risk": plan.risk.expected if plan.risk is not None else None,
             "private": bool(self.model.private_),

@@ -14,7 +14,7 @@ from rich.markup import escape
 from dpfit.cli import options
 from dpfit.cli.options import ModelName, Relation, Unit
 from dpfit.cli.outputs import check_new
-from dpfit.cli.screen import explained, print_json, print_warnings, progress, rows
+from dpfit.cli.screen import cited, explained, print_json, print_warnings, progress, rows
 
 if TYPE_CHECKING:
     from dpfit.cli.task import Task
@@ -171,6 +171,8 @@ def _to_json(
     reach: float | None,
     paid: dict[str, Any] | None,
 ) -> dict[str, Any]:
+    from dpfit.theory.bibliography import resolve
+
     return {
         "schema": "dpfit.plan/1",
         "fitted": task.model,
@@ -181,6 +183,7 @@ def _to_json(
         "reach": reach,
         "promise": str(replace(planned.guarantee, shown_at=task.delta or 1e-6)),
         "guarantee": planned.guarantee.to_json(),
+        "references": [work.to_json() for work in resolve(planned.basis.theorem)],
         "plan": planned.to_json(),
         "predicted_risk": planned.risk.expected if planned.risk is not None else None,
         "considered": _candidates(planned),
@@ -199,6 +202,8 @@ def _show(
     reach: float | None,
     paid: dict[str, Any] | None,
 ) -> None:
+    from dpfit.theory.bibliography import resolve
+
     if reach is not None:
         console.print(f"epsilon = {task.epsilon:g} is predicted to reach {reach:g}\n", highlight=False)
     console.print(escape(f"A {task.title}, from {len(task.schema.columns)} columns of {number} rows:"), highlight=False)
@@ -218,6 +223,7 @@ def _show(
             ),
             highlight=False,
         )
+    console.print(cited(resolve(planned.basis.theorem)))
 
 
 def _figure(value: float | None) -> str:

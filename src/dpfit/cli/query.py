@@ -96,6 +96,8 @@ def _cut(choice: str) -> tuple[str, int | list[float]]:
 
 
 def _to_json(counted: Counted, lines: list[Any], ledger: Ledger | None, dataset: str | None) -> dict[str, Any]:
+    from dpfit.theory.bibliography import resolve
+
     guarantee, plan = counted.release.guarantee, counted.release.plan
     return {
         "schema": "dpfit.query/1",
@@ -103,6 +105,7 @@ def _to_json(counted: Counted, lines: list[Any], ledger: Ledger | None, dataset:
         "level": 0.95,
         "promise": str(guarantee),
         "guarantee": guarantee.to_json(),
+        "references": [work.to_json() for work in resolve(guarantee.basis.theorem)],
         "plan": plan.to_json(),
         "private": counted.release.private,
         "budget": ledger.status(dataset).to_json() if ledger is not None and dataset is not None else None,

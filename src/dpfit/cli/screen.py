@@ -16,6 +16,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from dpfit.core import Plan
+    from dpfit.theory.bibliography import Reference
 
 
 def print_json(value: Any) -> None:
@@ -53,6 +54,11 @@ def explained(plan: Plan, delta: float) -> Table:
     """Return the rows of a plan at the delta of the budget, without the solvers that were not chosen."""
     shown = (row for row in plan.rows(delta or 1e-6) if row.label not in ("considered", "left out"))
     return facts((row.label, row.text) for row in shown)
+
+
+def cited(works: Iterable[Reference]) -> Table:
+    """List works, one a line; an empty table prints nothing."""
+    return facts(("references" if place == 0 else "", work) for place, work in enumerate(works))
 
 
 @contextmanager

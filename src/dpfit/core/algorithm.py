@@ -123,6 +123,8 @@ class Algorithm(ABC, Generic[P]):
     tier: ClassVar[str] = "reference"
     auto_candidate: ClassVar[bool] = False
     """Whether `auto` may take it."""
+    listed: ClassVar[bool] = True
+    """Whether the catalogue lists it."""
 
     _plan: Callable[..., Plan]
     _options: Mapping[str, Any] = {}
@@ -183,7 +185,7 @@ class Algorithm(ABC, Generic[P]):
     def _hint(self, kind: str) -> str:
         if kind == "pure":
             return "give a delta (below 0.01 / n), mu or rho, or use output_perturbation"
-        return f"give a budget of kind {' or '.join(self.guarantees)}"
+        return f"give a budget of {' or '.join(_KINDS[known] for known in self.guarantees)}"
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
         known = self.options
@@ -207,7 +209,7 @@ class Algorithm(ABC, Generic[P]):
         allowed = options.get("max_passes")
         if allowed is not None and plan.work.passes > allowed:
             raise ValueError(
-                f"{self.name} takes {plan.work.passes:g} passes, max_passes is {allowed}; raise max_passes"
+                f"{self.name} takes {plan.work.passes:g} passes, {allowed} are allowed; raise max_passes"
             )
 
     def using(self: A, **options: Any) -> A:

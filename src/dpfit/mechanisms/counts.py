@@ -2,7 +2,7 @@
 
 Laplace, Gaussian, generalized Gaussian and K-norm noise are each calibrated to the whole budget, and their errors are
 compared before data is seen: expected largest error, a quantile of it, or average error. The choice depends on public
-facts only (the workload, the budget), so it costs nothing. Reference: [Gan22] chapter 2; cards 10/C07 to 10/C11.
+facts only (the workload, the budget), so it costs nothing. Reference: [Gan22] chapter 2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Counts with Gaussian noise.
 
-Guarantee: mu-GDP with mu = sqrt(changed) / standard deviation. Reference: [Gan22] Example 5, Fact 15; card 10/C02.
+Guarantee: mu-GDP with mu = sqrt(changed) / standard deviation. Reference: [Gan22] Example 5, Fact 15.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counts with noise of density exp(-(|x| / scale)^p): smaller largest errors than Gaussian noise.
 
 Guarantee: (epsilon, delta)-DP by the exact composition of the one-coordinate curve, once for each answer that can move.
-Reference: [Gan22] Theorems 17 and 34; the worst change is that of all movable answers at once (card 10/C08), proof in
+Reference: [Gan22] Theorems 17 and 34; the worst change is that of all movable answers at once, proof in
 docs/explanation/accounting.md 2.5 and docs/explanation/queries.md. The printed constants are in
 `dpfit.theory.counting_queries`; noise is calibrated numerically instead.
 """

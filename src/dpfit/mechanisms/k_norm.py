@@ -2,7 +2,7 @@
 
 Guarantee: epsilon-DP. The density at y - answers changes by a factor of at most exp(epsilon) when all answers move by
 at most one, by the triangle inequality; it integrates to the same number for every dataset, so there is no factor two.
-Reference: [Gan22] Section 2.1 (the exponential mechanism with l-infinity loss); card 10/C11.
+Reference: [Gan22] Section 2.1 (the exponential mechanism with l-infinity loss).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counts with Laplace noise.
 
 Guarantee: epsilon-DP with epsilon = changed / scale; for other promises the composition of one Laplace mechanism for
-each answer that can move, which is tighter than the pure bound. Reference: [Gan22] Example 2, Fact 3; card 10/C01.
+each answer that can move, which is tighter than the pure bound. Reference: [Gan22] Example 2, Fact 3.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Guarantee: (epsilon, delta)-DP, the composition of the noisy counts y = answers + noise and of sparse vector on the
 noise, which is y - answers: given y, one neighbour change moves each of its entries by at most one. What is released
-is y minus the corrections; y itself never leaves. Reference: [Gan22] Theorems 18 and 37; card 10/C13.
+is y minus the corrections; y itself never leaves. Reference: [Gan22] Theorems 18 and 37.
 
 It is here to be compared with, not to be used: with the printed parameters nothing is ever corrected, and with tuned
 ones the gain over `generalized_gaussian` is a few percent at best (docs/explanation/queries.md).

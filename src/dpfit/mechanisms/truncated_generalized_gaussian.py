@@ -3,8 +3,8 @@
 Guarantee: (epsilon, delta)-DP. The noise is conditioned on no coordinate exceeding the bound, which happens with
 probability at least 1 - escape; a law and that law conditioned on an event of probability 1 - escape are within total
 variation ``escape`` of each other, for every dataset, and that is priced as (1 + exp(epsilon)) escape in delta.
-Reference: [Gan22] proof of Theorem 17, which prints the exact answers instead when noise is large; never do that.
-Card 10/C10; docs/explanation/queries.md.
+Reference: [Gan22] proof of Theorem 17, which prints the exact answers instead when noise is large; never do that;
+docs/explanation/queries.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Full-batch descent on a ridge-regularized convex loss of which only the last iterate is released.
 
 Guarantee: mu-GDP for the last iterate, with mu from the contraction of the steps: more steps cost (almost) nothing.
-Reference: [LD] Lemma I.2 and [Gan22] C27 sharpened; docs/explanation/trajectory.md, Theorem 2, with its rounding
+Reference: [LD] Lemma I.2, sharpened; docs/explanation/trajectory.md, Theorem 2, with its rounding
 section. Refused: losses with corners, clipped losses that are not generalized linear, steps above 2 / curvature.
 
 theta_k = project(theta_{k-1} - step_size * (gradient sum / n + ridge * theta_{k-1}) + noise). Where the whole

@@ -1,7 +1,7 @@
 """Noisy gradient descent that starts at a public fit, with clip and step size from the public records.
 
 Guarantee: mu-GDP with respect to the private records, mu = 1 / noise multiplier, for any data.
-Reference: [Gan22] Section 4.3 (DP-GD with a public warm start); docs/explanation/public-data.md.
+Reference: [Gan22] Section 4.5 (DP-GD with a public warm start); docs/explanation/public-data.md.
 """
 
 from __future__ import annotations
