@@ -209,7 +209,7 @@ def test_the_former_name_of_user_ids_works_and_warns(line, tmp_path):
     assert model.guarantee_.basis.unit == "user"
     assert clone(model).fit(X, y, user_ids=users).plan_ == model.plan_
     old = LogisticRegression(1.0, bounds=(-1, 1), neighbours="add_remove", n_public=4000)
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="is now"):
         old.fit(X, y)
     save(old, tmp_path / "model.json")
     again = load(tmp_path / "model.json")

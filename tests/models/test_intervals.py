@@ -14,6 +14,7 @@ from dpfit.models import BoundedMean, GeometricMedian, LinearRegression, Logisti
 from dpfit.models.intervals import noise_bound
 from dpfit.models.scaling import Scaling
 from dpfit.noise import Source
+from dpfit.solvers.perturbation.vector_noise import l2_laplace_reach
 
 LEVEL = 0.8
 """Where a tenth more or less of heavy-tailed noise shows best."""

@@ -148,7 +148,7 @@ def test_ranges_may_be_an_array(line):
 
 def test_solvers_and_their_passes_are_checked(line):
     X, y, _ = line
-    with pytest.raises(ValueError, match=r"solver must be one of 'auto', 'noisy_gd', .*, got 'gaussian_mean'"):
+    with pytest.raises(ValueError, match="gaussian_mean solves 'answer' problems"):
         LogisticRegression(1.0, bounds=(-1, 1), solver="gaussian_mean").fit(X, y)
     for solver in ("output_perturbation", "dp_sgd"):
         with pytest.raises(ValueError, match=f"{solver} plans its passes by itself"):

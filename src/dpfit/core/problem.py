@@ -216,6 +216,13 @@ class Minimize(Problem):
             guards["binary"] = True
         return guards
 
+    def max_records(self, relation: str) -> int:
+        """Return the number of records up to which rounding errors are bounded.
+
+        Under add/remove the number of records is private, so bounds are for twice the declared n.
+        """
+        return self.n if relation == "replace" else 2 * self.n
+
     def lipschitz(self, relation: str) -> float:
         """Return the gradient sensitivity under the relation; ValueError with a hint if there is none."""
         return self.constants(relation).require_sensitivity()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from dpfit.catalogue import ENTRIES
+from dpfit.catalogue import find
 from dpfit.core import (
     Algorithm,
     Answer,
@@ -36,7 +36,7 @@ from dpfit.models.ranges import is_noiseless, shares
 from dpfit.models.scaling import ScaledBy, Scaling
 from dpfit.models.users import UserCap, record_budgets
 from dpfit.privacy import Budget
-from dpfit.privacy.check import count, non_negative, one_of
+from dpfit.privacy.check import count, non_negative
 from dpfit.solvers.auto import auto
 from dpfit.solvers.public_data.descent import RECORDS_PER_DIMENSION
 
@@ -218,11 +218,7 @@ def noisy_mean(n: int, mean: BoundedMean, budget: Budget) -> Plan:
 
 def named_solver(solver: str | Algorithm[Any]) -> Algorithm[Any]:
     """Return the minimizer of a name; an object is returned as it is."""
-    if isinstance(solver, Algorithm):
-        return solver
-    known = {entry.name: entry for entry in ENTRIES if entry.problem == Minimize.kind}
-    one_of("solver", solver, ("auto", *known))
-    return auto if solver == "auto" else known[solver].load()
+    return auto if solver == auto.name else find(solver, Minimize.kind)
 
 
 def _best(plans: Sequence[Callable[[], Plan]], currency: str | None, *, required: bool = False) -> Any:

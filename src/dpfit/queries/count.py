@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfit.core import Answer, Plan, Release, Step
+from dpfit.core import Answer, Plan, Release
 from dpfit.data.schema import Schema
 from dpfit.data.table import Table
 from dpfit.ledger import Ledger, account_for, currency_of
@@ -127,12 +127,8 @@ def count(
     currency = currency_of(ledger, dataset)
     plan = plan_count(schema, by, budget, bins=bins, at_most=at_most, noise=noise, minimize=minimize, currency=currency)
     workload = _workload(plan)
-    source = Table(table)
-    # Before anything is charged: a name that is not there is the caller's slip, and public.
-    if missing := [name for name in workload.columns if name not in source.names]:
-        raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(repr, source.names))}")
     account = account_for(plan, ledger, dataset, delta=budget.delta, who=who, why=why)
-    release = plan.run(source, account=account, random_state=random_state)
+    release = plan.run(Table(table), account=account, random_state=random_state)
     return Counted(workload.repaired(release.value, consistent=consistent, nonnegative=nonnegative), release)
 
 
@@ -168,8 +164,7 @@ def plan_count(
     if noise == "auto" and currency in ("gdp", "zcdp") and budget.kind != "pure":
         noise = "gaussian"
     laws = tuple(LAWS) if noise == "auto" else (noise,)
-    # Counting needs no number of records; the problem's is never read.
-    return counts.plan(Answer(n=1, workload=workload), budget, minimize=minimize, noise=laws)
+    return counts.plan(Answer(workload=workload), budget, minimize=minimize, noise=laws)
 
 
 def _asked(schema: Schema, by: By, bins: BinChoice, at_most: int | None) -> TableQueries:
@@ -201,9 +196,9 @@ def _histograms(schema: Schema, asked: list[Any], bins: BinChoice) -> TableQueri
 
 
 def _mechanism(plan: Plan) -> NoisyCounts:
-    if not isinstance(plan, Step) or not isinstance(plan.mechanism, NoisyCounts):
+    if not isinstance(plan.final, NoisyCounts):
         raise TypeError("not a plan of noisy counts")
-    return plan.mechanism
+    return plan.final
 
 
 def _workload(plan: Plan) -> TableQueries:

@@ -31,8 +31,8 @@ _LARGEST = 2.0**16
 
 
 def most_records(problem: Minimize, relation: str) -> int:
-    """How many records the bounds are for: under add/remove their number is not known, and twice n is assumed."""
-    return problem.n if relation == "replace" else 2 * problem.n
+    """Return `Minimize.max_records`; this name goes with its last caller."""
+    return problem.max_records(relation)
 
 
 def rejection_rounding(
@@ -51,11 +51,11 @@ def rejection_rounding(
     >>> bound.epsilon < 1e-4, bound.distance
     (True, 1e-06)
     """
-    if not isinstance(problem.domain, L2Ball) or isinstance(problem.loss, DeclaredLoss):
+    if not isinstance(problem.region, L2Ball) or isinstance(problem.loss, DeclaredLoss):
         return None
     if not math.isfinite(largest := largest_value(problem)):
         return None
-    sizes = _Sizes.of(problem, most_records(problem, relation), inverse_temperature, largest)
+    sizes = _Sizes.of(problem, problem.max_records(relation), inverse_temperature, largest)
     return sizes.bound(distance) if sizes.small else None
 
 
@@ -101,7 +101,7 @@ class _Sizes:
 
     @classmethod
     def of(cls, problem: Minimize, records: int, inverse_temperature: float, largest: float) -> _Sizes:
-        loss, bounds, ball = problem.loss, problem.bounds, problem.domain
+        loss, bounds, ball = problem.loss, problem.bounds, problem.region
         if ball is None:
             raise ValueError("the bounds are for a ball")
         times, rate = inverse_temperature * records, bending(problem)
