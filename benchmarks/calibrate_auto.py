@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dpfit.solvers.supposed import supposed_margins
 from numpy.typing import NDArray
 
 from auto import SOLVERS, grid, measured
@@ -30,7 +31,6 @@ from dpfit.solvers.auto import FACTORS, auto
 from dpfit.solvers.gradient import predicted as predictions
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.gradient.scales import CLIP, natural_unit, unclipped
-from dpfit.solvers.supposed import supposed_margins
 from synthetic import Case
 
 TABLE = Path(calibration.__file__)

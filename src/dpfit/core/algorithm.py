@@ -213,9 +213,7 @@ class Algorithm(ABC, Generic[P]):
             raise RuntimeError(f"{self.name} planned more than the budget allows: this is a defect of dpfit")
         allowed = options.get("max_passes")
         if allowed is not None and plan.work.passes > allowed:
-            raise ValueError(
-                f"{self.name} takes {plan.work.passes:g} passes, {allowed} are allowed; raise max_passes"
-            )
+            raise ValueError(f"{self.name} takes {plan.work.passes:g} passes, {allowed} are allowed; raise max_passes")
 
     def using(self: A, **options: Any) -> A:
         """Return the algorithm with options set: what reductions take as their solver."""

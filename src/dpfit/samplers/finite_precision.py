@@ -30,11 +30,6 @@ _LARGEST = 2.0**16
 """Up to which fine normal numbers have no other rounding than that to their grid."""
 
 
-def most_records(problem: Minimize, relation: str) -> int:
-    """Return `Minimize.max_records`; this name goes with its last caller."""
-    return problem.max_records(relation)
-
-
 def rejection_rounding(
     problem: Minimize, relation: str, inverse_temperature: float, distance: float
 ) -> Displaced | None:

@@ -52,9 +52,8 @@ from dpfit.solvers.descents.example import opposite_records
 from dpfit.solvers.descents.predicted import risk_on
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound, natural_unit, relative_noise
-from dpfit.solvers.perturbation.minimizer import largest_count
 from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics
-from dpfit.solvers.supposed import Supposed, suppositions, typical
+from dpfit.solvers.reference_designs import Design, power_mean_risk, reference_designs
 
 Floats = npt.NDArray[np.float64]
 
@@ -104,7 +103,7 @@ class SecondMoments(NoisyStatistics):
 
     @property
     def sensitivity(self) -> float:
-        square, records = self.problem.bounds.row_norm**2, largest_count(self.problem, self.relation)
+        square, records = self.problem.bounds.row_norm**2, self.problem.max_records(self.relation)
         exact = square * (1.0 if self.relation == "add_remove" else math.sqrt(2))
         return (exact + 2 * sum_error(records, square, factors=ROUNDINGS + 13)) * (1 + 1e-12)
 
@@ -204,12 +203,8 @@ class IsotropicRule:
     def tuned(self, geometry: Preconditioner) -> Descent:
         """Return the descent as if no row were longer than usual behind the map; longer ones have clipped gradients."""
         bounds = self.problem.bounds
-        seen = replace(
-            self.problem, bounds=Bounds(geometry.usual, bounds.label_lower, bounds.label_upper), start=None
-        )
-        return tune_descent(
-            seen, self.relation, self.noise_multiplier, max_passes=self.steps, moment=geometry.moment
-        )
+        seen = replace(self.problem, bounds=Bounds(geometry.usual, bounds.label_lower, bounds.label_upper), start=None)
+        return tune_descent(seen, self.relation, self.noise_multiplier, max_passes=self.steps, moment=geometry.moment)
 
     def mapped(self, moments: Floats) -> tuple[MappedRows, Descent]:
         """Return the map and the descent behind it for a second-moment matrix."""
@@ -234,26 +229,26 @@ class IsotropicRule:
 
     @property
     def risk(self) -> Risk:
-        """What is `typical` of the predictions for `noisy_gd` on reference designs, each seen in its geometry.
+        """Power mean of the risks that are predicted for `noisy_gd` on reference designs, each in its own geometry.
 
         Moments get the noise that the matrix has, so where it is mostly noise it is predicted to do harm.
         """
         problem = self.problem
 
-        def risk(supposed: Supposed) -> float:
-            shares = supposed.curvatures / supposed.curvatures.sum()
-            moments = (supposed.length * problem.bounds.row_norm) ** 2 * shares
+        def risk(design: Design) -> float:
+            shares = design.curvatures / design.curvatures.sum()
+            moments = (design.length * problem.bounds.row_norm) ** 2 * shares
             geometry = self.preconditioner(moments + self.floor * _spread(len(moments)))
             squares = geometry.squares
-            seen = supposed._replace(
-                curvatures=supposed.curvatures * squares,
-                squares=supposed.squares / squares,
+            seen = design._replace(
+                curvatures=design.curvatures * squares,
+                squares=design.squares / squares,
                 length=math.sqrt(float(squares @ moments)) / geometry.usual,
             )
             return risk_on(seen, self.tuned(geometry), problem.ridge * squares)
 
-        supposed = suppositions(problem, gradient_bound(problem), natural_unit(problem))
-        return Risk(typical(supposed, risk), "excess empirical risk")
+        designs = reference_designs(problem, gradient_bound(problem), natural_unit(problem))
+        return Risk(power_mean_risk(designs, risk), "excess empirical risk")
 
 
 @dataclass(frozen=True)
@@ -344,9 +339,7 @@ class PreconditionedGD(Algorithm[Minimize]):
             rule = IsotropicRule(problem, budget.relation, multiplier, max_passes, 1e-300)
             rows, descent = rule.mapped(_checked(second_moments, problem.n_features))
             public = Assumption("the second_moments were not computed from the data", "declared")
-            return TransformedPlan.of(
-                rows, trajectory_step(replace(descent, predicted=rule.risk), budget, public)
-            )
+            return TransformedPlan.of(rows, trajectory_step(replace(descent, predicted=rule.risk), budget, public))
         if max_passes < 2:
             raise ValueError(f"{self.name} needs two passes, for the matrix and a step; or give public second_moments")
         if not 0 < share < 1:
@@ -403,7 +396,7 @@ def _checked(second_moments: npt.ArrayLike, n_features: int) -> Floats:
 def _matrix_basis(problem: Minimize, budget: Budget) -> Basis:
     assumptions = [Assumption("rows are scaled into the declared bound", "enforced")]
     if budget.relation == "add_remove":
-        most = largest_count(problem, budget.relation)
+        most = problem.max_records(budget.relation)
         assumptions.append(Assumption(f"there are at most {most} records", "declared"))
     return Basis("Gaussian mechanism [Gan22, Fact 15]", budget.relation, budget.unit, tuple(assumptions), "bounded")
 
