@@ -16,6 +16,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
 from dpfit.data.view import View
@@ -74,6 +75,15 @@ class NoisyMean(Mechanism):
         deviation = self.noise_multiplier * self._sensitivity(half) / self.n
         deviation *= 1.0 if self.noise == "gaussian" else math.sqrt(2)
         return Risk(deviation, "root mean square noise of each mean")
+
+    def reach(self, level: float) -> tuple[float, bool]:
+        """Return the exact reach of the noise on each entry of the mean."""
+        is_gaussian = self.noise == "gaussian"
+        scale = self.risk.expected / (1.0 if is_gaussian else math.sqrt(2))
+        unit = -float(ndtri((1 - level) / 2)) if is_gaussian else -math.log1p(-level)
+        grid = Grid.fitting(self.n * scale / self.noise_multiplier, self.query.dimension, "l2" if is_gaussian else "l1")
+        # Rounding adds at most 2**-13 of the sensitivity to it; noise is rounded by half a step.
+        return scale * unit * (1 + 2.0**-13) + grid.step / (2 * self.n), True
 
     def check(self, data: View) -> None:
         self._rows(data)

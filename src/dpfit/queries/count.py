@@ -12,7 +12,7 @@ import numpy as np
 from dpfit.core import Answer, Plan, Release
 from dpfit.data.schema import Schema
 from dpfit.data.table import Table
-from dpfit.ledger import Ledger, account_for
+from dpfit.ledger import Ledger, account_for, currency_of
 from dpfit.mechanisms.counting import Floats, NoisyCounts
 from dpfit.mechanisms.counts import LAWS, counts
 from dpfit.privacy import Budget
@@ -108,8 +108,9 @@ def count(
     nonnegative, consistent
         Whether to move the noisy counts to the nearest ones that are not negative and add up.
     ledger, dataset, who, why
-        Where to charge the release. Noise without a price in additive currencies (generalized Gaussian) is charged as
-        (epsilon, delta), for which the dataset's budget needs a delta column.
+        Where to charge the release. Noise without a cost in additive currencies (generalized Gaussian) is charged as
+        (epsilon, delta), for which the dataset's budget needs a delta column. On a dataset whose budget adds up rho or
+        mu squared, "auto" takes Gaussian noise.
     random_state
         An RNG seed, for tests: the release is then not private.
 
@@ -123,7 +124,8 @@ def count(
     ([1000.0, 1000.0, 0.0], 1.0)
     """
     budget = Budget(epsilon=epsilon, delta=delta, mu=mu, rho=rho, relation=relation)
-    plan = plan_count(schema, by, budget, bins=bins, at_most=at_most, noise=noise, minimize=minimize)
+    currency = currency_of(ledger, dataset)
+    plan = plan_count(schema, by, budget, bins=bins, at_most=at_most, noise=noise, minimize=minimize, currency=currency)
     workload = _workload(plan)
     account = account_for(plan, ledger, dataset, delta=budget.delta, who=who, why=why)
     release = plan.run(Table(table), account=account, random_state=random_state)
@@ -139,8 +141,12 @@ def plan_count(
     at_most: int | None = None,
     noise: str = "auto",
     minimize: str | float = "max",
+    currency: str | None = None,
 ) -> Plan:
     """Return the plan of `count`, from public facts alone.
+
+    ``currency`` is that of the ledger which pays: a budget that adds up rho or mu squared has a low privacy cost for
+    Gaussian noise only, so "auto" takes Gaussian noise there if the budget has a delta, mu or rho.
 
     >>> from dpfit.data.schema import Category, Schema
     >>> schema = Schema((Category("ward", ("A", "B")),))
@@ -155,6 +161,8 @@ def plan_count(
     chosen     K-norm for its expected largest error: 3, Laplace 3.667
     """
     workload = _asked(schema, by, bins or {}, at_most)
+    if noise == "auto" and currency in ("gdp", "zcdp") and budget.kind != "pure":
+        noise = "gaussian"
     laws = tuple(LAWS) if noise == "auto" else (noise,)
     return counts.plan(Answer(workload=workload), budget, minimize=minimize, noise=laws)
 
