@@ -28,9 +28,9 @@ from auto import SOLVERS, grid, measured
 from dpfit.privacy import Budget
 from dpfit.solvers import calibration
 from dpfit.solvers.auto import FACTORS, auto
+from dpfit.solvers.descents.scales import CLIP, gradient_bound, natural_unit
 from dpfit.solvers.gradient import predicted as predictions
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.descents.scales import CLIP, gradient_bound, natural_unit
 from synthetic import Case
 
 TABLE = Path(calibration.__file__)

@@ -38,9 +38,9 @@ from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Huber
 from dpfit.noise import Source
 from dpfit.privacy import Budget
+from dpfit.solvers.descents.scales import gradient_bound
 from dpfit.solvers.gibbs.asap_perturb import asap_perturb
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.descents.scales import gradient_bound
 from dpfit.solvers.perturbation.minimizer import Objective, accuracy, minimize
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
 
