@@ -129,6 +129,13 @@ class PerturbedSample(Mechanism):
                 raise ValueError("the sampler's certificate claims less rounding than is proven for this problem")
         _ = self.event, self.sensitivity
 
+    @staticmethod
+    def of(mechanism: Mechanism) -> PerturbedSample:
+        """Return the mechanism of a step that draws a sample; ValueError if it does something else."""
+        if not isinstance(mechanism, PerturbedSample):
+            raise ValueError(f"the mechanism must be a PerturbedSample, got {mechanism.kind!r}")
+        return mechanism
+
     @property
     def event(self) -> Event:
         dimension = self.problem.dimension
@@ -225,16 +232,10 @@ class BallAround(Binding):
     stage: str
 
     def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
-        return plan.map_steps(lambda sample: _local(sample).around(released[self.stage]))
+        return plan.map_steps(lambda sample: PerturbedSample.of(sample).around(released[self.stage]))
 
     def stand_in(self, plan: Plan) -> Mapping[str, Any]:
-        return {self.stage: np.ones(_local(plan.final).problem.dimension)}
-
-
-def _local(mechanism: Mechanism) -> PerturbedSample:
-    if not isinstance(mechanism, PerturbedSample):
-        raise ValueError(f"a ball is bound to a PerturbedSample, got {mechanism.kind!r}")
-    return mechanism
+        return {self.stage: np.ones(PerturbedSample.of(plan.final).problem.dimension)}
 
 
 @reads("regularized_sample")
