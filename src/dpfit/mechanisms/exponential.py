@@ -7,7 +7,7 @@ span of one record's scores when it is added or removed, twice that when it is r
 Reference: [ASAP] Lemma 5, Definition 16; [Liu24] Equation 3.2; Dong, Durfee and Rogers (2020) for bounded range.
 
 Scores are whole numbers of steps and acceptance is decided by an exact integer draw, so the promise holds for what is
-run. On a grid of parameters it is `dpfit.solvers.gibbs.exponential_net`, on a continuous domain `dpfit.solvers.gibbs.asap_perturb`
+run. On a grid of parameters it is `dpfit.mechanisms.net`, on a continuous domain `dpfit.solvers.gibbs.asap_perturb`
 under a pure budget.
 """
 

@@ -184,6 +184,18 @@ def test_a_ball_is_bound_to_local_samples_only():
             ball.check(plan)
 
 
+def test_a_ball_beyond_all_minimizers_is_refused():
+    """Rounding is bounded for balls around minimizers only: beyond them the certificate would claim too little."""
+    sample = SampleBudget.in_ball(logistic(), 0.5, Budget(mu=1.0)).step().mechanism
+    for away, kept in ((4.0, True), (4.1, False), (1e9, False)):  # twice the slope over the ridge is 4
+        problem = replace(sample.problem, trust_ball=L2Ball(1, 0.5, (away,)))
+        if kept:
+            assert replace(sample, problem=problem).event == sample.event
+        else:
+            with pytest.raises(ValueError, match="where a minimizer can be"):
+                replace(sample, problem=problem)
+
+
 @pytest.mark.parametrize("name", ["localized_asap", "iterated_exponential_mechanism"])
 def test_local_samples_of_earlier_versions_are_read(name):
     """Their ball was the domain of the problem; now it is the trust ball. What they do to the data stays."""
