@@ -23,11 +23,11 @@ def planned(dpfit, schema, *more):
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("more", [(), ("--delta", "1e-6"), ("--neighbours", "add_remove")])
+@pytest.mark.parametrize("more", [(), ("--delta", "1e-6"), ("--relation", "add_remove")])
 def test_the_plan_is_the_one_that_fit_runs(dpfit, table, ill, more):
     found = planned(dpfit, ill, "--epsilon", 1, *more)
     assert set(found) == KEYS
-    asked = ("--model", "logistic", "--epsilon", 1, *more, *(("--n-public", 4000) if "add_remove" in more else ()))
+    asked = ("--model", "logistic", "--epsilon", 1, *more, *(("--n-declared", 4000) if "add_remove" in more else ()))
     ran = json.loads(dpfit("fit", table, "--schema", ill, *asked, "--json").stdout)
     assert found["plan"] == ran["plan"]
     assert found["guarantee"] == ran["guarantee"]
@@ -103,11 +103,11 @@ def test_the_ledger_is_asked_and_not_charged(dpfit, ill, tmp_path):
 
 
 def test_users_can_be_planned_for(dpfit, ill):
-    users = ("--unit", "user", "--max-rows", 3, "--neighbours", "add_remove")
+    users = ("--unit", "user", "--max-rows", 3, "--relation", "add_remove")
     found = planned(dpfit, ill, "--epsilon", 1, *users)
     assert found["guarantee"]["basis"]["unit"] == "user"
-    assert found["plan"]["max_rows"] == 3
-    alone = planned(dpfit, ill, "--epsilon", 1, "--neighbours", "add_remove")
+    assert found["plan"]["transformation"]["max_rows"] == 3
+    alone = planned(dpfit, ill, "--epsilon", 1, "--relation", "add_remove")
     assert found["predicted_risk"] > alone["predicted_risk"]
 
 

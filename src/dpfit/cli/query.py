@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from dpfit.cli import options
-from dpfit.cli.options import Neighbours
+from dpfit.cli.options import Relation
 from dpfit.cli.outputs import check_new, write_csv
 from dpfit.cli.screen import facts, print_json, progress, rows
 
@@ -35,7 +35,7 @@ def query(
         bool, typer.Option("--each", help="Count by each column on its own instead of crossing them.")
     ] = False,
     noise: Annotated[str, typer.Option(help="auto, laplace, gaussian, generalized_gaussian or k_norm.")] = "auto",
-    neighbours: options.NeighboursOption = Neighbours.REPLACE,
+    relation: options.RelationOption = Relation.REPLACE,
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
     who: Annotated[str, typer.Option(help="Kept in the ledger: who asks.")] = "",
@@ -63,9 +63,9 @@ def query(
             asked,
             epsilon=epsilon,
             delta=delta or None,
-            relation=Neighbours(neighbours).value,
+            relation=Relation(relation).value,
             bins=cuts,
-            noise=_paid_by(book, dataset, noise, delta),
+            noise=noise,
             ledger=book,
             dataset=dataset,
             who=who,
@@ -84,13 +84,6 @@ def query(
         console = Console()
         console.print(rows(_HEADER, ((name, *(f"{value:.6g}" for value in values)) for name, *values in lines)))
         console.print(facts([("promise", counted.release.guarantee)]))
-
-
-def _paid_by(ledger: Ledger | None, dataset: str | None, noise: str, delta: float) -> str:
-    """The noise to use: a budget that adds up rho or mu squared pays a fair price for Gaussian noise only."""
-    if ledger is None or dataset is None or noise != "auto" or not delta:
-        return noise
-    return noise if ledger.currency(dataset) == "pure" else "gaussian"
 
 
 def _cut(choice: str) -> tuple[str, int | list[float]]:

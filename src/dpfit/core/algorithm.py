@@ -92,11 +92,15 @@ class Example(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What an algorithm would reach: predicted risk, predicted work, and the options that plan exactly this."""
+    """What an algorithm would reach: predicted risk, predicted work, and the options that plan exactly this.
+
+    ``plan`` is the plan itself where the forecast had to make it.
+    """
 
     risk: Risk
     work: Work
     options: Mapping[str, Any]
+    plan: Plan | None = None
 
 
 class Algorithm(ABC, Generic[P]):
@@ -183,9 +187,10 @@ class Algorithm(ABC, Generic[P]):
             raise ValueError(f"{self.name} does not support {fact}; leave it out, or use another algorithm")
 
     def _hint(self, kind: str) -> str:
-        if kind == "pure":
-            return "give a delta (below 0.01 / n), mu or rho, or use output_perturbation"
-        return f"give a budget of kind {' or '.join(self.guarantees)}"
+        if kind == "pure" and len(self.guarantees) > 1:
+            other = ", or use output_perturbation" if self.solves is Minimize else ""
+            return f"give a delta (below 0.01 / n), mu or rho{other}"
+        return f"give a budget of {' or '.join(_KINDS[known] for known in self.guarantees)}"
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
         known = self.options
@@ -208,9 +213,7 @@ class Algorithm(ABC, Generic[P]):
             raise RuntimeError(f"{self.name} planned more than the budget allows: this is a defect of dpfit")
         allowed = options.get("max_passes")
         if allowed is not None and plan.work.passes > allowed:
-            raise ValueError(
-                f"{self.name} takes {plan.work.passes:g} passes, max_passes is {allowed}; raise max_passes"
-            )
+            raise ValueError(f"{self.name} takes {plan.work.passes:g} passes, {allowed} are allowed; raise max_passes")
 
     def using(self: A, **options: Any) -> A:
         """Return the algorithm with options set: what reductions take as their solver."""
@@ -225,7 +228,7 @@ class Algorithm(ABC, Generic[P]):
         plan = self.plan(problem, budget, **options)
         if plan.risk is None:
             raise ValueError(f"{self.name} predicts no risk")
-        return Forecast(plan.risk, plan.work, options)
+        return Forecast(plan.risk, plan.work, options, plan)
 
     def example(self, relation: str) -> Example:
         """Return a small problem and two neighbouring datasets, for shared tests and audits."""

@@ -30,11 +30,6 @@ _LARGEST = 2.0**16
 """Up to which fine normal numbers have no other rounding than that to their grid."""
 
 
-def most_records(problem: Minimize, relation: str) -> int:
-    """How many records the bounds are for: under add/remove their number is not known, and twice n is assumed."""
-    return problem.n if relation == "replace" else 2 * problem.n
-
-
 def rejection_rounding(
     problem: Minimize, relation: str, inverse_temperature: float, distance: float
 ) -> Displaced | None:
@@ -55,7 +50,7 @@ def rejection_rounding(
         return None
     if not math.isfinite(largest := largest_value(problem)):
         return None
-    sizes = _Sizes.of(problem, most_records(problem, relation), inverse_temperature, largest)
+    sizes = _Sizes.of(problem, problem.max_records(relation), inverse_temperature, largest)
     return sizes.bound(distance) if sizes.small else None
 
 

@@ -1,183 +1,188 @@
-"""Which solver? Decided from public facts alone: the problem, the budget, how many passes may be made.
+"""Auto: the solver with the least predicted risk, chosen from public facts only.
 
-Reference: none; a choice among private algorithms that depends on public facts costs nothing.
-
-The risk of every solver that can keep the budget is predicted on stand-ins for the data (`dpfit.solvers.supposed`) and
-multiplied by a factor measured on synthetic problems (`dpfit.solvers.calibration`); the smallest wins, and only that
-solver is calibrated where this takes time. `explain()` shows them all. How good the choice is: docs/explanation/
-choosing.md.
+Each candidate forecasts its excess risk on the reference designs (`dpfit.solvers.reference_designs`); the least one is
+planned. The choice depends on the problem, the budget, the allowed passes and the currency of a ledger, all public, so
+it costs no privacy. `explain` lists all candidates. Accuracy of the choice: docs/explanation/choosing.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from dpfit.core import Minimize, Plan, Risk, Run, Work
-from dpfit.core.mechanism import Session
-from dpfit.privacy import Basis, Budget, NotReachable
-from dpfit.privacy.event import Event
-from dpfit.privacy.spec import Spec
-from dpfit.solvers.calibration import FACTORS
-from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
-from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
-from dpfit.solvers.perturbation.output_perturbation import output_perturbation
-
-MOST_COLUMNS, MOST_NUMBERS = 500, 2e7
-"""With more of them in a table no second-moment matrix is considered: it takes a dense copy and hundreds of passes."""
+from dpfit.core import Algorithm, Chosen, Considered, Forecast, LeftOut, Minimize, Plan, Tuning
+from dpfit.ledger.errors import NotChargeable
+from dpfit.ledger.price import price
+from dpfit.privacy import Budget
+from dpfit.privacy.charge import CURRENCIES
+from dpfit.privacy.check import one_of
 
 
 @dataclass(frozen=True)
-class Candidate(Spec):
-    """A solver that was considered, with its predicted risk and work."""
+class AutoTuning(Tuning):
+    """Limits of the choice: sizes above which `preconditioned_gd` takes minutes, and a tolerance on privacy costs."""
 
-    kind = "candidate"
-    former: ClassVar = {"cost": "work"}
-    name: str
-    risk: float
-    work: Work
-
-
-@dataclass(frozen=True)
-class Chosen(Plan):
-    """A plan that was chosen among others, best first; ``left_out`` says which solvers were not, and why."""
-
-    kind = "chosen"
-    plan: Plan
-    considered: tuple[Candidate, ...]
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def event(self) -> Event:
-        return self.plan.event
-
-    @property
-    def basis(self) -> Basis:
-        return self.plan.basis
-
-    @property
-    def work(self) -> Work:
-        return self.plan.work
-
-    @property
-    def risk(self) -> Risk | None:
-        return Risk(self.considered[0].risk, "excess empirical risk")
-
-    def bound(self, released: tuple[Any, ...]) -> Chosen:
-        return replace(self, plan=self.plan.bound(released))
-
-    def execute(self, data: Any, run: Run) -> Any:
-        return self.plan.execute(data, run)
-
-    def session(self, data: Any, run: Run) -> Session:
-        return self.plan.session(data, run)
-
-    def explain(self, delta: float = 1e-6) -> str:
-        rows = [f"considered {c.name}: predicted risk {c.risk:.3g}, {c.work}" for c in self.considered]
-        rows += [f"left out   {refusal}" for refusal in self.left_out]
-        return "\n".join([self.plan.explain(delta), f"chosen     {self._why()}", *rows])
-
-    def _why(self) -> str:
-        best, *others = self.considered
-        if not others:
-            return f"{best.name}: the only one that can do this"
-        return f"{best.name}: the least predicted risk, {best.risk / others[0].risk:.2g} of that of {others[0].name}"
+    kind = "auto_tuning"
+    set_by: str = "benchmarks/auto.py"
+    max_columns: int = 500
+    max_entries: float = 2e7
+    cost_tolerance: float = 1.01
+    """Costs of equal guarantees differ in the last digits, so costs up to this factor of the least count as equal."""
 
 
-class Prospect(NamedTuple):
-    """A solver before it is planned: what it is expected to reach and cost, and how to plan it."""
+TUNING = AutoTuning()
+
+
+def candidates() -> tuple[Algorithm[Minimize], ...]:
+    """Return the algorithms among which `auto` chooses."""
+    from dpfit.solvers.gradient.noisy_gd import noisy_gd
+    from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
+    from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
+    from dpfit.solvers.perturbation.output_perturbation import output_perturbation
+
+    return noisy_gd, objective_perturbation, output_perturbation, preconditioned_gd
+
+
+class Candidate(NamedTuple):
+    """An algorithm with its forecast; candidates sort by predicted risk, then by name."""
 
     risk: float
     name: str
-    work: Work
-    plan: Callable[[], Plan]
+    algorithm: Algorithm[Minimize]
+    forecast: Forecast
+
+    @property
+    def note(self) -> Considered:
+        """The line in `explain`."""
+        return Considered(self.name, self.risk, self.forecast.work)
+
+    def plan(self, problem: Minimize, budget: Budget) -> Plan:
+        """Return the plan that was forecast, with the forecast as its predicted risk."""
+        plan = self.forecast.plan
+        if plan is None:
+            plan = self.algorithm.using(**self.forecast.options).plan(problem, budget)
+        return replace(plan, predicted=self.forecast.risk)
 
 
-@dataclass(frozen=True)
-class Auto:
-    """Plans with the solver of the smallest predicted risk."""
+class Auto(Algorithm[Minimize]):
+    """The solver with the least predicted risk.
 
-    name: str = "auto"
+    Guarantee: that of the solver, which the plan names.
+    Work: at most ``max_passes`` passes over the data.
 
-    def plan(self, problem: Minimize, budget: Budget, *, max_passes: int = 300) -> Chosen:
-        """The best plan within the budget and ``max_passes`` passes over the data.
+    Parameters
+    ----------
+    max_passes : int, default=300
+        Largest number of passes over the data.
+    currency : {"pure", "gdp", "zcdp"}, optional
+        Currency of the ledger that the plan is charged to. Only the candidates with the least privacy cost in it are
+        compared: pure epsilon-DP is expensive in mu^2, and Gaussian noise has no cost in pure epsilon.
 
-        >>> from dpfit.losses import Bounds, Logistic
-        >>> problem = Minimize(n=30_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=100)
-        >>> auto.plan(problem, Budget(epsilon=0.5, delta=1e-6)).considered[0].name
-        'preconditioned_gd'
-        >>> auto.plan(problem, Budget(epsilon=0.5)).considered[0].name
-        'objective_perturbation'
-        """
-        prospects: list[Prospect] = []
-        refusals: list[str] = []
-        for name, foresee in PROSPECTS.items():
-            try:
-                prospect = foresee(name, problem, budget, max_passes)
-            except (NotReachable, ValueError) as error:
-                refusals.append(_refusal(name, error))
-                continue
-            if prospect.work.passes > max_passes:
-                refusals.append(f"{name}: takes {prospect.work.passes:g} passes, {max_passes} are allowed")
-            else:
-                prospects.append(prospect)
-        ranked = sorted(prospects, key=lambda prospect: prospect[:2])
+    Examples
+    --------
+    >>> from dpfit.losses import Bounds, Logistic
+    >>> problem = Minimize(n=30_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=100)
+    >>> auto.plan(problem, Budget(epsilon=0.5, delta=1e-6)).considered[0].name
+    'preconditioned_gd'
+    >>> auto.plan(problem, Budget(epsilon=0.5)).considered[0].name
+    'objective_perturbation'
+    """
+
+    name = "auto"
+    summary = "the solver with the least predicted risk"
+    reference = "docs/explanation/choosing.md"
+    solves = Minimize
+    guarantees = ("pure", "approximate", "gdp", "zcdp")
+    supports: ClassVar[frozenset[str]] = frozenset(
+        {"ridge", "domain", "centre", "trust_ball", "ridge_map", "population"}
+    )
+    tier = "recommended"
+
+    def _plan(
+        self, problem: Minimize, budget: Budget, *, max_passes: int = 300, currency: str | None = None
+    ) -> Plan:  # fmt: skip
+        """Return the plan of the best candidate, with notes that list all of them."""
+        left_out: list[str] = []
+        ranked = sorted(_forecasts(problem, budget, max_passes, left_out), key=lambda found: found[:2])
+        if currency is not None:
+            ranked = _least_cost_first(ranked, problem, budget, one_of("currency", currency, CURRENCIES))
         for rank, best in enumerate(ranked):
             try:
-                plan = best.plan()
-            except (NotReachable, ValueError) as error:
-                refusals.append(_refusal(best.name, error))
+                plan = best.plan(problem, budget)
+            except ValueError as error:
+                left_out.append(_refusal(best.name, error))
                 continue
-            considered = tuple(Candidate(other.name, other.risk, other.work) for other in ranked[rank:])
-            return Chosen(plan, considered, tuple(refusals))
-        raise ValueError("no solver can do this: " + "; ".join(refusals))
+            considered = [found.note for found in ranked[rank:]]
+            notes = [Chosen(_reason(considered, currency)), *considered, *map(LeftOut, left_out)]
+            return plan.with_notes(*notes)
+        raise ValueError("no solver can do this: " + "; ".join(left_out))
+
+
+def _forecasts(problem: Minimize, budget: Budget, max_passes: int, left_out: list[str]) -> Iterator[Candidate]:
+    """Yield the candidates that can meet the budget in ``max_passes`` passes; the others join ``left_out``."""
+    for algorithm in candidates():
+        options: dict[str, Any] = {"max_passes": max_passes} if "max_passes" in algorithm.options else {}
+        try:
+            _require_quick(algorithm.name, problem, budget)
+            forecast = algorithm.forecast(problem, budget, **options)
+        except ValueError as error:
+            left_out.append(_refusal(algorithm.name, error))
+            continue
+        if forecast.work.passes > max_passes:
+            left_out.append(f"{algorithm.name}: takes {forecast.work.passes:g} passes, {max_passes} are allowed")
+        else:
+            yield Candidate(forecast.risk.expected, algorithm.name, algorithm, forecast)
+
+
+def _require_quick(name: str, problem: Minimize, budget: Budget) -> None:
+    """Skip `preconditioned_gd` where it takes long, or gains nothing over `noisy_gd`."""
+    if name != "preconditioned_gd":
+        return
+    if not problem.constants(budget.relation).smooth:
+        raise ValueError(
+            "preconditioned_gd is skipped for losses with kinks; pass solver='preconditioned_gd' to use it"
+        )
+    if problem.n_features > TUNING.max_columns or problem.n * problem.n_features > TUNING.max_entries:
+        raise ValueError(
+            f"preconditioned_gd is skipped above {TUNING.max_columns} columns or {TUNING.max_entries:.0e} entries; pass "
+            "solver='preconditioned_gd' to use it"
+        )
+
+
+def _least_cost_first(
+    ranked: list[Candidate], problem: Minimize, budget: Budget, currency: str
+) -> list[Candidate]:  # fmt: skip
+    """Return the candidates with the least privacy cost in the currency first, each group by predicted risk."""
+    costs: dict[str, float] = {}
+    planned = []
+    for found in ranked:
+        try:
+            plan = found.plan(problem, budget)
+            costs[found.name] = float(price(plan.guarantee, currency).amount)
+        except NotChargeable:
+            pass
+        except ValueError:
+            planned.append(found)
+            continue
+        planned.append(found._replace(forecast=found.forecast._replace(plan=plan)))
+    most = TUNING.cost_tolerance * min(costs.values(), default=math.inf)
+    return sorted(planned, key=lambda found: costs.get(found.name, math.inf) > most)
+
+
+def _reason(considered: Sequence[Considered], currency: str | None) -> str:
+    best, *others = considered
+    if not others:
+        return f"{best.name}: the only one that can do this"
+    least = min(others, key=lambda other: other.risk)
+    if best.risk > least.risk:
+        return f"{best.name}: the least predicted risk at the least cost in {currency} currency"
+    return f"{best.name}: the least predicted risk, {best.risk / least.risk:.2g} of that of {least.name}"
 
 
 def _refusal(name: str, error: Exception) -> str:
     return str(error) if str(error).startswith(name) else f"{name}: {error}"
 
-
-def _descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
-    return _planned(name, noisy_gd.plan(problem, budget, max_passes=max_passes))
-
-
-def _mapped_descent(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
-    if problem.loss.smoothness(problem.bounds, problem.radius) is None:
-        raise ValueError("losses with corners are left to noisy_gd")
-    if problem.n_features > MOST_COLUMNS or problem.n * problem.n_features > MOST_NUMBERS:
-        raise ValueError("the table is so large that this would take long; ask for it by name")
-    return _planned(name, preconditioned_gd.plan(problem, budget, max_passes=max_passes))
-
-
-def _noisy_output(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
-    return _planned(name, output_perturbation.plan(problem, budget))
-
-
-def _noisy_objective(name: str, problem: Minimize, budget: Budget, max_passes: int) -> Prospect:
-    """Calibrating this one takes long: foreseen from a sketch, planned only if it is the best."""
-    sketch = objective_perturbation.sketch(problem, budget)
-    return Prospect(
-        FACTORS[name] * sketch.risk.expected,
-        name,
-        sketch.work,
-        lambda: objective_perturbation.plan(problem, budget, ridge=sketch.ridge),
-    )
-
-
-def _planned(name: str, plan: Plan) -> Prospect:
-    """A solver whose plan takes no time to make."""
-    if plan.risk is None:
-        raise ValueError(f"{name} predicts no risk")
-    return Prospect(FACTORS[name] * plan.risk.expected, name, plan.work, lambda: plan)
-
-
-PROSPECTS: dict[str, Callable[[str, Minimize, Budget, int], Prospect]] = {
-    "noisy_gd": _descent,
-    "objective_perturbation": _noisy_objective,
-    "output_perturbation": _noisy_output,
-    "preconditioned_gd": _mapped_descent,
-}
 
 auto = Auto()

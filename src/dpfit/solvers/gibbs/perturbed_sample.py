@@ -124,9 +124,7 @@ class PerturbedSample(Mechanism):
             non_negative("own_ridge", self.own_ridge)
         self.target.check(self.sampler)
         if bounded_domain(self.problem).reach() > bounded_domain(self.farthest).reach():
-            raise ValueError(
-                "trust_ball must be centred where a minimizer can be; use around, which projects its centre"
-            )
+            raise ValueError("trust_ball must be centred where a minimizer can be; use around, which projects")
         if isinstance(self.sampler, GibbsRejection) and (claimed := self.sampler.rounding) is not None:
             proven = rejection_rounding(self.farthest, self.relation, self.inverse_temperature, claimed.distance)
             if proven is None or proven.epsilon > claimed.epsilon:

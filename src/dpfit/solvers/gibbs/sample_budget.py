@@ -17,7 +17,7 @@ from dpfit.losses.custom import vouched
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import BoundedRange, Composed, Event, Gaussian, GaussianPrivate, L2Laplace
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
-from dpfit.samplers.finite_precision import most_records, rejection_rounding
+from dpfit.samplers.finite_precision import rejection_rounding
 from dpfit.samplers.potential import bounded_domain
 from dpfit.solvers.gibbs.perturbed_sample import PROMISES, LossSensitivity, PerturbedSample
 from dpfit.solvers.gibbs.sampler_choice import GibbsTarget, Sampler
@@ -98,7 +98,7 @@ class SampleBudget:
             arithmetic = "bounded"
             if relation == "add_remove":
                 # Sums of more numbers round more; a check of the number of records would depend on the records.
-                most = most_records(self.problem, relation)
+                most = self.problem.max_records(relation)
                 assumptions += (Assumption(f"there are at most {most} records", "declared"),)
         theorem = f"{PROMISES[promise]}, perturbed [ASAP, Theorem 2]"
         return vouched(Basis(theorem, relation, self.budget.unit, assumptions, arithmetic), self.problem.loss)

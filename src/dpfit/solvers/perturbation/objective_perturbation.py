@@ -1,13 +1,15 @@
-"""The minimizer of an objective with a random linear term, for generalized linear models and several classes.
+"""Objective perturbation: the minimizer of an objective with a random linear term.
 
+It is for generalized linear models and several classes.
 Guarantee: the curve of `dpfit.privacy.event.ObjectivePerturbation` composed with a small output noise; pure with
 Gamma-norm noise, a Gaussian-like profile with normal noise (not for several classes). Reference: Chaudhuri, Monteleoni,
 Sarwate (2011); Iyengar et al. (2019) for approximate minima; Redberg, Koskela, Wang (2023) for the profile, improved
 and proven again in docs/explanation/perturbation.md, sections 3 and 4.
 
-The exact minimizer is never computed. What is released is a point at a certified distance from it plus noise that hides
-that distance: given the exact minimizer, one more mechanism of small sensitivity. The random term is a normal (or
-Gamma-norm) vector rounded to a fine grid; the rounding is part of the certified distance, so no real number is assumed.
+The exact minimizer is never computed. The mechanism releases a point at a certified distance from it, plus noise that
+hides this distance: given the exact minimizer, one more mechanism of small sensitivity. The random term is a normal (or
+Gamma-norm) vector rounded to a fine grid. The certified distance includes the rounding, so the proof needs no real
+numbers.
 """
 
 from __future__ import annotations
@@ -19,25 +21,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtri, gammainccinv
 
-from dpfit.core import Mechanism, Minimize, Plan, Risk, Run, Step, Work
+from dpfit.core import Example, Forecast, Minimize, Plan, Requirement, Risk, Run, Step
+from dpfit.data.view import View
 from dpfit.losses import GLM, Bounds, Logistic, SmoothedHinge, Softmax
 from dpfit.noise import Gaussian as Normal
-from dpfit.noise import Grid, add_gaussian, add_l2_laplace, rounded, rounded_l2_laplace
-from dpfit.privacy import Basis, Budget, NotReachable, calibrate, gaussian
+from dpfit.noise import Grid, rounded, rounded_l2_laplace
+from dpfit.privacy import Budget, NotReachable, calibrate, gaussian
+from dpfit.privacy import event as events
 from dpfit.privacy.check import one_of, positive
-from dpfit.privacy.event import Composed, Event, Gaussian, L2Laplace, ObjectivePerturbation
-from dpfit.solvers.perturbation.minimizer import Accuracy, Objective, accuracy, minimize, smoothest, steepest
-from dpfit.solvers.perturbation.output_perturbation import (
-    agreeing_records,
-    excess,
-    minimizer_assumptions,
-    newton_cost,
-    noises,
-    require_data,
-    require_smooth,
-)
-from dpfit.solvers.perturbation.ridge import best_ridge, bias, mean_square, predicted_risk
+from dpfit.privacy.event import Composed, Event
+from dpfit.solvers.perturbation.base import Perturbation
+from dpfit.solvers.perturbation.minimizer import CERTIFIABLE, Accuracy, CertifiedMinimizer, Objective
+from dpfit.solvers.perturbation.ridge import best_ridge, bias, output_excess, predicted_risk
+from dpfit.solvers.perturbation.vector_noise import VectorNoise
 
 Floats = NDArray[np.float64]
 
@@ -45,117 +43,135 @@ _OUTPUT_MULTIPLE = {"gaussian": 16.0, "gamma": 200.0}
 """Noise multiplier of the output over that of the linear term: hiding the approximation costs 0.2% or 0.5% of noise."""
 
 _FINENESS = 1e-8
-"""Step of the grid of the linear term, relative to the largest gradient of one record."""
+"""Step of the grid of the linear term, relative to the Lipschitz constant of one record."""
+
+_HIDING = 0.01
+"""Fraction of the failure probability of `PerturbedMinimizer.reach` that goes to the output noise."""
+
+MARGIN_OR_SOFTMAX = Requirement(
+    "a generalized linear loss or Softmax",
+    "use output_perturbation, which assumes nothing about the Hessian of one record",
+    lambda problem, budget, options: isinstance(problem.loss, GLM | Softmax),
+)
+"""The theorem bounds how one record's Hessian changes the determinant."""
 
 
 @dataclass(frozen=True)
-class PerturbedMinimizer(Mechanism):
-    """The minimizer of the perturbed objective itself; all fields are public.
+class PerturbedMinimizer(CertifiedMinimizer):
+    """Minimizer of a ridge-regularized objective with a random linear term, plus a small output noise.
 
-    ``noise_multiplier`` is the standard deviation (or scale) of the linear term over the largest norm of one record's
-    gradient, ``output_multiplier`` that of the output noise over twice the distance from the exact minimizer. ``ridge``
-    is the whole coefficient of the quadratic in the mean objective, that of the problem included.
+    Guarantee: `ObjectivePerturbation` composed with the output noise; see the module.
+    Assumes: generalized linear loss or Softmax (checked); at most 2 n records under add/remove (declared).
+    Reference: docs/explanation/perturbation.md, sections 3 and 4.
+
+    Parameters
+    ----------
+    noise : {"gaussian", "gamma"}
+        Distribution of the linear term: normal, or density proportional to exp(-||x|| / scale).
+    noise_multiplier : float
+        Standard deviation (or scale) of the linear term over the Lipschitz constant of one record.
+    output_multiplier : float
+        Standard deviation (or scale) of the output noise over twice the distance from the exact minimizer.
     """
 
     kind = "perturbed_minimizer"
-    problem: Minimize
-    relation: str
-    ridge: float
-    noise: str
-    noise_multiplier: float
     output_multiplier: float
 
     def __post_init__(self) -> None:
-        one_of("relation", self.relation, ("replace", "add_remove"))
+        super().__post_init__()
+        if not isinstance(self.problem.loss, GLM | Softmax):
+            raise ValueError(f"loss must be {MARGIN_OR_SOFTMAX.text}, got {self.problem.loss.kind!r}")
         one_of("noise", self.noise, ("gaussian", "gamma"))
-        if positive("ridge", self.ridge) < self.problem.ridge:
-            raise ValueError(f"ridge must be at least that of the problem, {self.problem.ridge!r}, got {self.ridge!r}")
         _ = self.event, self.distance
 
     @property
     def event(self) -> Event:
-        d, out = self.problem.dimension, self.output_multiplier
         template = perturbation_event(self.problem, self.ridge, self.noise)
-        first = template.scaled(self.noise_multiplier)
-        return Composed((first, Gaussian(out) if self.noise == "gaussian" else L2Laplace(out, d)))
+        return Composed((template.scaled(self.noise_multiplier), self.output_noise.event))
 
     @property
-    def strength(self) -> float:
-        """The coefficient of the quadratic in the summed objective."""
-        return self.problem.n * self.ridge
+    def output_noise(self) -> VectorNoise:
+        """The noise that hides the distance from the exact minimizer."""
+        return VectorNoise(self._law, self.output_multiplier, self.problem.dimension)
+
+    @property
+    def _law(self) -> str:
+        return "gaussian" if self.noise == "gaussian" else "l2_laplace"
 
     @property
     def scale(self) -> float:
         """Standard deviation (or scale) of the linear term."""
-        return self.noise_multiplier * steepest(self.problem) * (1 + 1e-12)
+        return self.noise_multiplier * self.constants.lipschitz * (1 + 1e-12)
 
     @property
     def grid(self) -> Grid:
-        """Where the linear term is rounded to."""
-        finest = max(_FINENESS * steepest(self.problem), self.scale * 2.0**-40) / math.sqrt(self.problem.dimension)
+        """Grid of the linear term."""
+        finest = max(_FINENESS * self.constants.lipschitz, self.scale * 2.0**-40) / math.sqrt(self.problem.dimension)
         return Grid(math.floor(math.log2(finest)))
 
     @cached_property
     def accuracy(self) -> Accuracy:
-        """How far the computed minimizer is from the true one of the same objective, at most."""
+        """Certified distance between the computed minimizer and the exact one of the same objective."""
         d = self.problem.dimension
-        # Beyond this length the linear term has a probability below 1e-300.
+        # The linear term is longer than this with a probability below 1e-300.
         longest = self.scale * (math.sqrt(d) + 40 if self.noise == "gaussian" else 2 * d + 1500)
-        return accuracy(self.problem, self.strength, self.relation, linear=longest * (1 + 1e-6))
+        return Accuracy.of(self.problem, self.strength, self.relation, linear=longest * (1 + 1e-6))
 
-    @property
+    @cached_property
     def distance(self) -> float:
-        """How far what is computed is from the exact minimizer with the linear term before rounding, at most."""
+        """Certified distance between the computed minimizer and the exact one for the linear term before rounding."""
         rounding = self.grid.rounding(self.problem.dimension, "l2") / 2
         return (self.accuracy.distance + rounding / self.strength) * (1 + 1e-12)
 
     @property
-    def work(self) -> Work:
-        return newton_cost(self.problem)
-
-    @property
     def noise_excess(self) -> float:
-        """Predicted increase of the objective by noise, for isotropic rows; what the ridge is chosen by."""
-        law = "gaussian" if self.noise == "gaussian" else "l2_laplace"
-        released = excess(self.problem, self.ridge, law, self.output_multiplier * 2 * self.distance)
+        """Predicted increase of the objective by noise, for isotropic rows; the ridge is chosen by it."""
+        released = output_excess(self.problem, self.ridge, self._law, self.output_multiplier * 2 * self.distance)
         return released + _linear_excess(self.problem, self.ridge, self.noise, self.scale)
 
-    @property
+    @cached_property
     def risk(self) -> Risk:
-        d, hiding = self.problem.dimension, self.output_multiplier * 2 * self.distance
+        linear = VectorNoise(self._law, 1.0, self.problem.dimension)
         return predicted_risk(
             self.problem,
             self.ridge,
-            output=mean_square(self.noise, hiding, d),
-            linear=mean_square(self.noise, self.scale / self.problem.n, d),
+            output=self.output_noise.mean_square(2 * self.distance),
+            linear=linear.mean_square(self.scale / self.problem.n),
         )
 
-    def run(self, data: Any, run: Run) -> Floats:
+    def reach(self, level: float) -> tuple[float, bool]:
+        """Return a bound on the reach: ||linear term|| / strength, then the output noise.
+
+        It is exact only where the ridge has all the curvature. A projection has no reach that holds for all data.
+        """
+        if self.problem.region is not None:
+            return super().reach(level)
+        d, fails = self.problem.dimension, 1 - level
+        tail = fails * (1 - _HIDING)
+        norm = math.sqrt(chdtri(d, tail)) if self.noise == "gaussian" else float(gammainccinv(d, tail))
+        hiding = self.output_noise.reach(2 * self.distance, 1 - fails * _HIDING)
+        return self.scale * norm / self.strength + self.distance + hiding, False
+
+    def run(self, data: View, run: Run) -> Floats:
         problem, d = self.problem, self.problem.dimension
-        records = require_data(data, problem, self.relation)
         steps = self.scale / self.grid.step
         if self.noise == "gaussian":
-            linear, add = rounded(Normal(), steps, d, run.noise), add_gaussian
+            linear = rounded(Normal(), steps, d, run.noise)
         else:
-            linear, add = rounded_l2_laplace(steps, d, run.noise), add_l2_laplace
-        objective = Objective(problem, records, self.strength, self.grid.values(linear))
-        theta = add(
-            minimize(objective, self.accuracy),
-            l2_sensitivity=2 * self.distance,
-            noise_multiplier=self.output_multiplier,
-            source=run.noise,
-        )
-        return theta if problem.domain is None else problem.domain.project(theta)
+            linear = rounded_l2_laplace(steps, d, run.noise)
+        minimizer = Objective(problem, data, self.strength, self.grid.values(linear)).minimize(self.accuracy)
+        return problem.project(self.output_noise.added(minimizer, 2 * self.distance, run.noise))
 
 
-def perturbation_event(problem: Minimize, ridge: float, noise: str) -> ObjectivePerturbation:
-    """What a linear term of noise multiplier one does."""
-    curvature = smoothest(problem) / (problem.n * ridge) * (1 + 1e-12)
-    return ObjectivePerturbation(1.0, curvature, _slopes(problem), noise)
+def perturbation_event(problem: Minimize, ridge: float, noise: str) -> events.ObjectivePerturbation:
+    """Return the event of a linear term of noise multiplier one."""
+    smoothness = problem.constants("replace", everywhere=True).smoothness
+    curvature = smoothness / (problem.n * ridge) * (1 + 1e-12)
+    return events.ObjectivePerturbation(1.0, curvature, _slopes(problem), noise)
 
 
 def _slopes(problem: Minimize) -> str:
-    """How slopes and curvatures of a record go together."""
+    """Return the relation between derivative and curvature of a record's loss."""
     if isinstance(problem.loss, Softmax):
         return "softmax"
     if isinstance(problem.loss, Logistic):
@@ -164,73 +180,73 @@ def _slopes(problem: Minimize) -> str:
 
 
 def _linear_excess(problem: Minimize, ridge: float, noise: str, scale: float) -> float:
-    """Predicted increase of the mean objective: half the squared linear term in the inverse of an isotropic Hessian.
+    """Return the predicted increase of the mean objective by the linear term, for an isotropic Hessian.
 
-    A quarter of the largest curvature is counted on: most margins are not where the loss bends most, and where rows
-    favour some directions the others are flatter.
+    It is half the squared norm of the term in the inverse Hessian, with a quarter of the smoothness: few margins are
+    where the loss is curved most, and in anisotropic data some directions are flatter.
     """
-    d = problem.dimension
+    d, smoothness = problem.dimension, problem.constants("replace", everywhere=True).smoothness
     square = d * scale**2 * (1 if noise == "gaussian" else d + 1)
-    return square / (2 * problem.n**2 * (smoothest(problem) / (4 * d) + ridge))
+    return square / (2 * problem.n**2 * (smoothness / (4 * d) + ridge))
 
 
-@dataclass(frozen=True)
-class ObjectivePerturbationAlgorithm:
-    """Plans the minimizer of a perturbed objective."""
+class ObjectivePerturbation(Perturbation):
+    """Minimizer of an objective with a random linear term, for generalized linear models and several classes.
 
-    name: str = "objective_perturbation"
+    Use it for few columns or pure epsilon; use `noisy_gd` or `preconditioned_gd` for many columns and a delta.
+    Guarantee: epsilon-DP (Gamma-norm noise), or the profile of `ObjectivePerturbation` (normal noise).
+    Reference: Iyengar et al. (2019); Redberg, Koskela, Wang (2023), improved; docs/explanation/perturbation.md.
+    Work: about 20 passes over the data.
 
-    def plan(self, problem: Minimize, budget: Budget, *, ridge: float | None = None) -> Plan:
-        """One step with the smallest noise that meets the budget: normal, Gamma-norm, or the better of the two.
+    Parameters
+    ----------
+    ridge : float, optional
+        Coefficient of ||theta||^2 / 2 in the mean objective, that of the problem included. By default the ridge with
+        the least predicted risk. A small ridge needs more noise: epsilon includes the log-determinant of one record.
 
-        ``ridge`` is the whole ridge in the mean objective; by default it is at least that of the problem and chosen for
-        the smallest predicted risk. A weak one makes noise dear: the log-determinant of one record is paid in epsilon.
+    Examples
+    --------
+    >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20)
+    >>> plan = objective_perturbation.plan(problem, Budget(epsilon=1, delta=1e-6))
+    >>> round(plan.guarantee.epsilon(1e-6), 3)
+    1.0
+    """
 
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20)
-        >>> plan = objective_perturbation.plan(problem, Budget(epsilon=1, delta=1e-6))
-        >>> round(plan.guarantee.epsilon(1e-6), 3)
-        1.0
-        """
-        mechanism = _calibrated(problem, *self._best_choice(problem, budget, ridge)[1:])
+    name = "objective_perturbation"
+    summary = "the minimizer of an objective with a random linear term, for linear models and several classes"
+    reference = "Iyengar et al. (2019); Redberg, Koskela, Wang (2023), improved"
+    requires = (*CERTIFIABLE, MARGIN_OR_SOFTMAX)
+    tier = "recommended"
+    auto_candidate = True
+
+    def _plan(self, problem: Minimize, budget: Budget, *, ridge: float | None = None) -> Plan:
+        """Return one step with the smallest noise within the budget: normal, Gamma-norm, or the better of the two."""
+        choice = _best_choice(problem, budget, ridge)
         losses = "several classes" if isinstance(problem.loss, Softmax) else "generalized linear models"
         theorem = f"objective perturbation of {losses} [docs/explanation/perturbation.md]"
-        basis = Basis(theorem, budget.relation, budget.unit, minimizer_assumptions(problem, budget), "bounded")
-        return Step(mechanism, basis)
+        mechanism = calibrate(lambda multiplier: _mechanism(problem, *choice[1:], multiplier), choice.budget)
+        return Step(mechanism, self._basis(theorem, problem, budget))
 
-    def sketch(self, problem: Minimize, budget: Budget) -> PerturbedMinimizer:
-        """About the mechanism of the plan, without the cost of calibrating its noise; it may miss the budget."""
-        _, ridge, noise, target = self._best_choice(problem, budget, None)
-        multiplier = _quick_multiplier(perturbation_event(problem, ridge, noise), target)
-        output = multiplier * _OUTPUT_MULTIPLE[noise]
-        return PerturbedMinimizer(problem, budget.relation, ridge, noise, multiplier, output)
+    def forecast(self, problem: Minimize, budget: Budget, **options: Any) -> Forecast:
+        """Return what `plan` would reach, without calibrating the noise; its option is the ridge that was found."""
+        options = {**self._options, **options}
+        self.require(problem, budget, options)
+        choice = _best_choice(problem, budget, **options)
+        multiplier = _quick_multiplier(perturbation_event(problem, choice.ridge, choice.noise), choice.budget)
+        sketch = _mechanism(problem, *choice[1:], multiplier)
+        return Forecast(sketch.risk, sketch.work, {"ridge": choice.ridge})
 
-    def _best_choice(self, problem: Minimize, budget: Budget, ridge: float | None) -> _Choice:
-        """The law of noise, and the ridge where it is not given, with the smallest predicted risk."""
-        require_smooth(self.name, problem, budget)
-        if not isinstance(problem.loss, GLM | Softmax):
-            raise ValueError(
-                f"{self.name} needs a generalized linear loss or Softmax: it rests on what a record's Hessian can be; "
-                "use output_perturbation"
-            )
-        laws = [(law, target) for law, target in noises(budget) if law != "gaussian" or isinstance(problem.loss, GLM)]
-        if not laws:
-            raise NotReachable(
-                f"{self.name} with several classes promises an epsilon, and this budget has none: give epsilon, or use "
-                "noisy_gd or output_perturbation"
-            )
-        return min((_choice(problem, target, law, ridge) for law, target in laws), key=lambda choice: choice.risk)
+    def example(self, relation: str) -> Example:
+        """Return records on the linear side of the hinge, one of which gets the other label or is removed.
 
-    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
-        """Records on the steep side of the hinge, one of which gets the other label or leaves.
-
-        The ridge keeps all margins small, so slopes are at their bound.
+        The ridge keeps all margins small, so derivatives are at their bound.
         """
         problem = Minimize(n=6, loss=SmoothedHinge(0.5), bounds=Bounds(1.0), n_features=2, ridge=20.0)
-        return problem, *agreeing_records(relation, label=1.0)
+        return self._equal_records(problem, relation, label=1.0)
 
 
 class _Choice(NamedTuple):
-    """A law of noise, what it is to promise, a ridge, and the risk that is predicted for them."""
+    """A distribution of the linear term, the budget that it is calibrated to, a ridge, and the predicted risk."""
 
     risk: float
     ridge: float
@@ -238,55 +254,65 @@ class _Choice(NamedTuple):
     budget: Budget
 
 
+def _best_choice(problem: Minimize, budget: Budget, ridge: float | None = None) -> _Choice:
+    """Return the choice with the least predicted risk, over distributions, and over ridges if none is given."""
+    laws = [
+        target for target in VectorNoise.targets(budget) if target[0] != "gaussian" or isinstance(problem.loss, GLM)
+    ]
+    if not laws:
+        raise NotReachable(
+            "objective_perturbation with several classes promises an epsilon, and this budget has none; give epsilon, "
+            "or use noisy_gd or output_perturbation"
+        )
+    return min((_choice(problem, target, law, ridge) for law, target in laws), key=lambda choice: choice.risk)
+
+
 def _choice(problem: Minimize, budget: Budget, law: str, ridge: float | None) -> _Choice:
-    """The given ridge, or the best one, for a law of noise."""
+    """Return the choice at the given ridge, or at the best one, for one noise."""
     noise = "gaussian" if law == "gaussian" else "gamma"
     chosen = best_ridge(problem, lambda r: _predicted(problem, budget, r, noise)) if ridge is None else ridge
     risk = _predicted(problem, budget, positive("ridge", chosen), noise) + bias(problem, chosen)
     return _Choice(risk, chosen, noise, budget)
 
 
-def _calibrated(problem: Minimize, ridge: float, noise: str, budget: Budget) -> PerturbedMinimizer:
-    """The mechanism with the smallest noise for a budget."""
-    multiple = _OUTPUT_MULTIPLE[noise]
-    return calibrate(lambda m: PerturbedMinimizer(problem, budget.relation, ridge, noise, m, multiple * m), budget)
+def _mechanism(problem: Minimize, ridge: float, noise: str, budget: Budget, multiplier: float) -> PerturbedMinimizer:
+    """Return the mechanism at a noise multiplier of the linear term."""
+    output = _OUTPUT_MULTIPLE[noise] * multiplier
+    return PerturbedMinimizer(problem, budget.relation, ridge, noise, multiplier, output)
 
 
 def _predicted(problem: Minimize, budget: Budget, ridge: float, noise: str) -> float:
-    """Predicted excess by noise at a ridge, with a quick guess of the noise in place of its calibration."""
+    """Return the predicted excess by noise at a ridge, with an estimate in place of the calibrated noise."""
     multiplier = _quick_multiplier(perturbation_event(problem, ridge, noise), budget)
     if math.isinf(multiplier):
         return math.inf
     try:
-        quick = PerturbedMinimizer(
-            problem, budget.relation, ridge, noise, multiplier, multiplier * _OUTPUT_MULTIPLE[noise]
-        )
+        return _mechanism(problem, ridge, noise, budget, multiplier).noise_excess
     except ValueError:
         return math.inf
-    return quick.noise_excess
 
 
-def _quick_multiplier(event: ObjectivePerturbation, budget: Budget) -> float:
-    """About the noise that meets a budget: as if the log-determinant were lost at once, unless it is free."""
+def _quick_multiplier(event: events.ObjectivePerturbation, budget: Budget) -> float:
+    """Return about the noise multiplier that meets a budget: the log-determinant is charged in full, or is free."""
     changes = 1 if budget.relation == "add_remove" else 2
-    price = math.log1p(event.curvature) if event.slopes != "softmax" else 2 * event.curvature
+    cost = math.log1p(event.curvature) if event.slopes != "softmax" else 2 * event.curvature
     if budget.epsilon is not None and budget.kind == "pure":
         steep = {"logistic": 4.0, "softmax": 8.0}.get(event.slopes, math.inf)
         free = budget.epsilon / changes >= steep * event.curvature
-        left = budget.epsilon - (0.0 if free else price)
+        left = budget.epsilon - (0.0 if free else cost)
         return changes / left if left > 0 else math.inf
     if budget.epsilon is not None and budget.delta:
         epsilon = budget.epsilon / changes
         free = event.slopes == "logistic" and epsilon >= 4 * event.curvature
-        left = epsilon - (0.0 if free else price)
+        left = epsilon - (0.0 if free else cost)
         delta = budget.delta / (1 if changes == 1 else 1 + math.exp(min(epsilon, 700.0)))
         mu = gaussian.mu(left, delta) if left > 0 else 0.0
     else:
         whole = (budget.mu if budget.mu is not None else math.sqrt(2 * (budget.rho or 0.0))) / changes
-        # Total variation is where the log-determinant hurts a Gaussian promise most.
-        start = 1 - (1 - float(gaussian.delta(whole, 0.0))) * math.exp(price)
+        # The log-determinant changes a Gaussian profile most at epsilon = 0, the total variation.
+        start = 1 - (1 - float(gaussian.delta(whole, 0.0))) * math.exp(cost)
         mu = gaussian.mu(0.0, start) if start > 0 else 0.0
     return 1 / mu if mu > 0 else math.inf
 
 
-objective_perturbation = ObjectivePerturbationAlgorithm()
+objective_perturbation = ObjectivePerturbation()

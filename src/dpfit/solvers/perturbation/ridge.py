@@ -1,6 +1,6 @@
-"""How strong a quadratic to add: noise falls with it, bias grows with it.
+"""Choice of the ridge that is added: noise falls with the ridge, bias grows with it.
 
-Only public facts enter. The predictions decide about accuracy, never about privacy.
+Only public facts enter. The predictions affect accuracy, never privacy.
 """
 
 from __future__ import annotations
@@ -10,68 +10,78 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpfit.core import Minimize, Risk
-from dpfit.solvers.perturbation.minimizer import smoothest, steepest
-from dpfit.solvers.supposed import Supposed, suppositions, typical
+from dpfit.core import Constants, Minimize, Risk
+from dpfit.solvers.reference_designs import Design, power_mean_risk, reference_designs
 
 _DECADES = 26
 _POINTS = 209
 
 _MARGIN = 0.5
-"""By how many units of the loss margins are taken to move."""
+"""Assumed standard deviation of margins, in units of the loss."""
+
+
+def _constants(problem: Minimize) -> Constants:
+    """Return the constants for every parameter; those that are read here are the same under both relations."""
+    return problem.constants("replace", everywhere=True)
 
 
 def parameter_size(problem: Minimize) -> float:
-    """The norm that a good parameter is taken to have where nothing is known: one that moves margins by half a unit.
+    """Return the assumed norm of the best parameter: one that moves margins by half a unit.
 
-    A unit is 1, or what takes a loss through its curved part (slope bound over largest curvature) if that is less. Rows
-    of norm r in d isotropic directions need a parameter of norm sqrt(d) / r for one. Half of it, as measured: a ridge
-    that is a little too strong costs less than one that is too weak (docs/explanation/choosing-evidence.md).
+    A unit is 1, or the width of the curved part of the loss (Lipschitz constant over smoothness) if that is less. Rows
+    of norm r in d isotropic directions need a parameter of norm sqrt(d) / r to move margins by 1. Half of it was
+    measured: a slightly larger ridge costs less than a smaller one (docs/explanation/choosing-evidence.md).
     """
-    unit = min(1.0, steepest(problem) * problem.bounds.row_norm / _curved(problem))
+    unit = min(1.0, _constants(problem).lipschitz * problem.bounds.row_norm / _curved(problem))
     size = _MARGIN * unit * math.sqrt(problem.n_features) / problem.bounds.row_norm
     return size if problem.radius is None else min(size, problem.radius)
 
 
 def _curved(problem: Minimize) -> float:
-    """The largest curvature of a loss; that of its slope over one for a linear loss, which has none."""
-    return smoothest(problem) or steepest(problem)
+    """Return the smoothness of the loss; the Lipschitz constant for a linear loss, which has no curvature."""
+    return _constants(problem).smoothness or _constants(problem).lipschitz
 
 
 def bias(problem: Minimize, ridge: float) -> float:
-    """What the ridge beyond that of the problem adds to the objective at a parameter of the usual size."""
+    """Return the increase of the objective by the ridge beyond that of the problem, at `parameter_size`."""
     return max(ridge - problem.ridge, 0.0) * parameter_size(problem) ** 2 / 2
 
 
 def predicted_risk(problem: Minimize, ridge: float, *, output: float, linear: float) -> Risk:
-    """What is `typical` over `suppositions` of bias and noise at a ridge.
+    """Return the power mean over the reference designs of the excess risk by bias and noise at a ridge.
 
     ``output`` is the variance of the noise on each coordinate of the minimizer, ``linear`` that of each coordinate of a
-    linear term in the mean objective. The ridge beyond that of the problem pulls a coordinate of curvature h towards
-    zero by its share of h + ridge, which also divides a linear term.
+    linear term in the mean objective. The ridge beyond that of the problem shrinks a coordinate of curvature h by its
+    fraction of h + ridge, which also divides a linear term.
     """
-    slope = steepest(problem)
+    slope = _constants(problem).lipschitz
 
-    def risk(supposed: Supposed) -> float:
-        whole = supposed.curvatures + ridge
-        # Quotients before squares: those of curvatures near 1e-200 vanish.
-        pulled = ((ridge - problem.ridge) / whole) ** 2 * supposed.squares
-        return supposed.excess(output + linear / whole / whole + pulled, problem.ridge)
+    def risk(design: Design) -> float:
+        whole = design.curvatures + ridge
+        # Quotients before squares: squares of curvatures near 1e-200 underflow.
+        shrunk = ((ridge - problem.ridge) / whole) ** 2 * design.squares
+        return design.excess(output + linear / whole / whole + shrunk, problem.ridge)
 
-    supposed = suppositions(problem, slope, slope / _curved(problem))
-    return Risk(typical(supposed, risk), "excess empirical risk")
+    designs = reference_designs(problem, slope, slope / _curved(problem))
+    return Risk(power_mean_risk(designs, risk), "excess empirical risk")
 
 
-def mean_square(noise: str, scale: float, dimension: int) -> float:
-    """The mean square of each coordinate of normal noise, or of noise with a norm of Gamma distribution."""
-    return scale**2 * (1 if noise == "gaussian" else dimension + 1)
+def output_excess(problem: Minimize, ridge: float, noise: str, scale: float) -> float:
+    """Return the predicted increase of the mean objective by noise on the parameter, for isotropic rows.
+
+    Their Hessian is smoothness / d in every direction. For large noise, losses grow linearly.
+    """
+    d, constants = problem.dimension, _constants(problem)
+    square = d * scale**2 * (1 if noise == "gaussian" else d + 1)
+    quadratic = (constants.smoothness / d + ridge) * square / 2
+    return min(quadratic, constants.lipschitz * math.sqrt(square) + ridge * square / 2)
 
 
 def best_ridge(problem: Minimize, noise: Callable[[float], float]) -> float:
-    """The ridge, at least that of the problem, with the smallest excess of noise and bias together, for isotropic rows.
+    """Return the ridge, at least that of the problem, with the least excess by noise and bias, for isotropic rows.
 
-    The predictions of `predicted_risk` would ask for two to four times as much: better for small parameters in skewed
-    data, worse for large ones, and on the whole no better (docs/explanation/choosing-evidence.md).
+    The least `predicted_risk` is at a ridge two to four times as large, which is no better on average: better for small
+    parameters in skewed data, worse for large ones (docs/explanation/choosing-evidence.md).
     """
     largest = 1e12 * _curved(problem)
     candidates = np.geomspace(largest * 10.0**-_DECADES, largest, _POINTS)
@@ -80,7 +90,7 @@ def best_ridge(problem: Minimize, noise: Callable[[float], float]) -> float:
     risks = [noise(float(ridge)) + bias(problem, float(ridge)) for ridge in candidates]
     if not math.isfinite(min(risks)):
         raise ValueError(
-            "no ridge gives a certified minimizer here: the declared n is too large, or bounds are too far from one, "
-            "for double precision"
+            "no ridge gives a certified minimizer in double precision: n is too large, or bounds are too far from 1; "
+            "scale rows and labels"
         )
     return float(candidates[int(np.argmin(risks))])

@@ -1,45 +1,69 @@
-"""Least squares from a noisy Gram matrix and noisy moments, damped as much as the noise asks for.
+"""Least squares from a noisy Gram matrix and noisy moments, damped in proportion to the noise.
 
 Guarantee: the two stages composed, mu-GDP with Gaussian noise, epsilon-DP with l2-Laplace noise. Reference: Vu and
 Slavkovic (2009); Wang (2018), AdaSSP; docs/explanation/perturbation.md, section 5, for the joint sensitivity.
 
-The first stage releases the smallest eigenvalue of the Gram matrix, from which the second takes its damping: none where
-the data are well conditioned, as much as the noise where they are not. The second stage releases the upper triangle of
-the Gram matrix and the moments together, with one noise, and solves for the parameter: all that follows the noise is
-free. Sums are those of BLAS, so a bound on their rounding errors is part of the sensitivity.
+The first stage releases the smallest eigenvalue of the Gram matrix. It sets the damping of the second stage: none if
+the data are well conditioned, up to the noise otherwise. The second stage releases the upper triangle of the Gram
+matrix and the moments together, with one noise, and solves for the parameter by postprocessing. Sums are those of BLAS,
+so the sensitivity includes a bound on their rounding errors.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Chain, Mechanism, Minimize, Risk, Run, Step, Work, require_records
-from dpfit.data.dataset import Dataset
+from dpfit.core import (
+    Binding,
+    Composition,
+    Example,
+    Mechanism,
+    Minimize,
+    Plan,
+    Requirement,
+    Risk,
+    Run,
+    Stage,
+    Step,
+    Work,
+)
+from dpfit.data.view import View
 from dpfit.geometry.symmetric import pack, unpack
 from dpfit.kernels.rounding import sum_error
 from dpfit.losses import Bounds, Squared
-from dpfit.noise import add_gaussian, add_l2_laplace
-from dpfit.privacy import Basis, Budget, calibrate
+from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import moderate, non_negative, one_of
-from dpfit.privacy.event import Composed, Event, Gaussian, L2Laplace
-from dpfit.solvers.perturbation.minimizer import largest_count
-from dpfit.solvers.perturbation.output_perturbation import agreeing_records, minimizer_assumptions, noises, require_data
+from dpfit.privacy.event import Composed, Event
+from dpfit.solvers.perturbation.base import Perturbation
+from dpfit.solvers.perturbation.vector_noise import VectorNoise
 
 Floats = NDArray[np.float64]
 
 ROUNDINGS = 7
 """Roundings within a product of two guarded entries (`dpfit.kernels.rounding.sum_error`)."""
 
+SQUARED_LOSS = Requirement(
+    "the Squared loss",
+    "use output_perturbation or noisy_gd",
+    lambda problem, budget, options: problem.loss == Squared(),
+)
+LABEL_RANGE = Requirement(
+    "label bounds",
+    "declare Bounds(row_norm, label_lower, label_upper)",
+    lambda problem, budget, options: 0 < problem.bounds.label_size < math.inf,
+)
+
 
 @dataclass(frozen=True)
 class NoisyStatistics(Mechanism):
-    """What stages that release statistics have in common: a vector with noise of one scale."""
+    """Base of mechanisms that release a vector of statistics with noise of one scale."""
 
     problem: Minimize
     relation: str
@@ -48,46 +72,49 @@ class NoisyStatistics(Mechanism):
 
     def __post_init__(self) -> None:
         one_of("relation", self.relation, ("replace", "add_remove"))
-        one_of("noise", self.noise, ("gaussian", "l2_laplace"))
         _ = self.event, self.sensitivity
 
     @property
     @abstractmethod
     def released(self) -> int:
-        """How many numbers get noise."""
+        """Number of statistics that are released."""
 
     @property
     @abstractmethod
     def sensitivity(self) -> float:
-        """How far one record moves them in l2 norm, rounding errors included, rounded up."""
+        """Largest l2 change of the statistics by one record, rounding errors included, rounded up."""
+
+    @property
+    def vector_noise(self) -> VectorNoise:
+        """The noise on the statistics."""
+        return VectorNoise(self.noise, self.noise_multiplier, self.released)
 
     @property
     def event(self) -> Event:
-        if self.noise == "gaussian":
-            return Gaussian(self.noise_multiplier)
-        return L2Laplace(self.noise_multiplier, self.released)
+        return self.vector_noise.event
 
     @property
     def deviation(self) -> float:
-        """Root mean square of the noise on each number."""
+        """Standard deviation of the noise on each statistic."""
         scale = self.noise_multiplier * self.sensitivity
         return scale if self.noise == "gaussian" else scale * math.sqrt(self.released + 1)
 
     def with_noise(self, values: Floats, run: Run) -> Floats:
-        add = add_gaussian if self.noise == "gaussian" else add_l2_laplace
-        return add(values, l2_sensitivity=self.sensitivity, noise_multiplier=self.noise_multiplier, source=run.noise)
+        """Return the statistics with noise."""
+        return self.vector_noise.added(values, self.sensitivity, run.noise)
 
-    def gram(self, records: Dataset) -> Floats:
+    def gram(self, data: View) -> Floats:
+        """Return the Gram matrix of guarded rows."""
         zero = np.zeros(self.problem.n_features)
-        return np.asarray(records.hessian(Squared(), zero, **self.problem.guards))
+        return np.asarray(data.hessian(Squared(), zero, **self.problem.guards))
 
 
 @dataclass(frozen=True)
 class SmallestEigenvalue(NoisyStatistics):
-    """The smallest eigenvalue of the Gram matrix, with noise.
+    """Smallest eigenvalue of the Gram matrix, plus noise.
 
-    One record adds or takes away a matrix between 0 and row_norm**2, replacing one does both: by Weyl's inequality the
-    eigenvalue moves by at most row_norm**2 in either case.
+    Sensitivity: row_norm^2 under both relations. One record adds or removes a matrix between 0 and row_norm^2, a
+    replaced one does both; Weyl's inequality.
     """
 
     kind = "smallest_eigenvalue"
@@ -98,26 +125,30 @@ class SmallestEigenvalue(NoisyStatistics):
 
     @property
     def sensitivity(self) -> float:
-        square, records = self.problem.bounds.row_norm**2, largest_count(self.problem, self.relation)
+        square, records = self.problem.bounds.row_norm**2, self.problem.max_records(self.relation)
         summed = sum_error(records, square, factors=ROUNDINGS)
-        # Eigenvalues of a symmetric matrix are computed to a few units of its norm times its dimension.
+        # The error of a computed eigenvalue is a few units of rounding times norm and dimension.
         solved = 2.0**-48 * self.problem.n_features * records * square
         return (square + 2 * (summed + solved)) * (1 + 1e-12)
 
-    def run(self, data: Any, run: Run) -> float:
-        gram = self.gram(require_data(data, self.problem, self.relation))
-        return float(self.with_noise(np.asarray(np.linalg.eigvalsh(gram)[:1], dtype=np.float64), run)[0])
+    def run(self, data: View, run: Run) -> float:
+        smallest = np.asarray(np.linalg.eigvalsh(self.gram(data))[:1], dtype=np.float64)
+        return float(self.with_noise(smallest, run)[0])
 
 
 @dataclass(frozen=True)
 class NoisyLeastSquares(NoisyStatistics):
-    """The parameter from noisy statistics; ``damping`` is bound to what the first stage released."""
+    """Least squares from a noisy Gram matrix and noisy moments; `DampedBy` sets ``damping``.
+
+    Sensitivity: sqrt(2) row_norm^2 under add/remove, 3 / sqrt(2) row_norm^2 under replace-one, of the Gram matrix and
+    the weighted moments together.
+    """
 
     kind = "noisy_least_squares"
     damping: float = 0.0
 
     def __post_init__(self) -> None:
-        # Products of smaller labels with rows may vanish, and their weight may not be finite.
+        # Products of smaller labels with rows underflow, and the weight of moments may be infinite.
         moderate("the largest absolute value of a label", self.problem.bounds.label_size)
         super().__post_init__()
         non_negative("damping", self.damping)
@@ -129,26 +160,23 @@ class NoisyLeastSquares(NoisyStatistics):
 
     @property
     def weight(self) -> float:
-        """Moments are multiplied by this, so that they move as far as the Gram matrix."""
+        """Factor of the moments, which gives them the sensitivity of the Gram matrix."""
         return self.problem.bounds.row_norm / self.problem.bounds.label_size
 
     @property
     def sensitivity(self) -> float:
-        bounds, records = self.problem.bounds, largest_count(self.problem, self.relation)
+        bounds, records = self.problem.bounds, self.problem.max_records(self.relation)
         square = bounds.row_norm**2
-        # sqrt(2) for a record that comes or goes, 3 / sqrt(2) for one that is replaced: see docs.
+        # Proof: docs/explanation/perturbation.md, section 5.
         exact = square * (math.sqrt(2) if self.relation == "add_remove" else 3 / math.sqrt(2))
-        # Gram matrix and weighted moments have terms of the same norm, and errors of the same bound.
+        # Terms of the Gram matrix and of the weighted moments have the same norm, so they share one bound on errors.
         rounding = math.sqrt(2) * sum_error(records, square, factors=ROUNDINGS + 13)
         return (exact + 2 * rounding) * (1 + 1e-12)
 
     @property
-    def swing(self) -> float:
-        """About the largest eigenvalue of the noise on the Gram matrix, off-diagonal noise is divided by sqrt(2)."""
+    def noise_spectral_norm(self) -> float:
+        """Spectral norm of the noise on the Gram matrix, about; off-diagonal noise is divided by sqrt(2)."""
         return self.deviation * math.sqrt(2 * self.problem.n_features)
-
-    def bind(self, released: tuple[Any, ...]) -> NoisyLeastSquares:
-        return replace(self, damping=max(0.0, self.swing - max(float(released[-1]), 0.0)))
 
     @property
     def work(self) -> Work:
@@ -156,35 +184,53 @@ class NoisyLeastSquares(NoisyStatistics):
 
     @property
     def risk(self) -> Risk:
-        """For isotropic rows of full length and a parameter that explains labels: noise, and bias by damping."""
+        """Noise, and bias by damping, for isotropic rows at their bound and a parameter that explains the labels."""
         problem, d = self.problem, self.problem.n_features
         curvature = problem.bounds.row_norm**2 / d
         square = (problem.bounds.label_size / problem.bounds.row_norm) ** 2 * d
         flatness = problem.n * (curvature + problem.ridge)
-        damping = max(0.0, self.swing - problem.n * curvature)
+        damping = max(0.0, self.noise_spectral_norm - problem.n * curvature)
         variance = (self.deviation / self.weight) ** 2 + self.deviation**2 * square / 2
         noise = d * variance / (2 * problem.n * (flatness + damping))
         return Risk(noise + damping / problem.n * square / 2, "excess empirical risk")
 
-    def run(self, data: Any, run: Run) -> Floats:
-        records = require_data(data, self.problem, self.relation)
+    def run(self, data: View, run: Run) -> Floats:
         d = self.problem.n_features
-        zero = np.zeros(d)
-        moments = -records.gradient(Squared(), zero, **self.problem.guards)[1]
-        noisy = self.with_noise(np.concatenate([pack(self.gram(records)), self.weight * moments]), run)
-        theta = self._solved(unpack(noisy[:-d]), noisy[-d:] / self.weight)
-        return theta if self.problem.domain is None else self.problem.domain.project(theta)
+        moments = -data.gradient(Squared(), np.zeros(d), **self.problem.guards)[1]
+        noisy = self.with_noise(np.concatenate([pack(self.gram(data)), self.weight * moments]), run)
+        return self.problem.project(self._solved(unpack(noisy[:-d]), noisy[-d:] / self.weight))
 
     def _solved(self, gram: Floats, moments: Floats) -> Floats:
-        """The solution of the damped system, in which eigenvalues below the noise are raised to it."""
+        """Return the solution of the damped system, with eigenvalues of at least the noise."""
         values, vectors = np.linalg.eigh(gram)
         strength = self.problem.n * self.problem.ridge
         raised = np.maximum(values + self.damping, self.deviation) + strength
         return np.asarray(vectors @ ((vectors.T @ moments) / raised))
 
 
+@dataclass(frozen=True)
+class DampedBy(Binding):
+    """Set the damping of least squares to what the released eigenvalue lacks of the noise's spectral norm."""
+
+    kind = "damped_by"
+    stage: str
+
+    def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
+        smallest = max(float(released[self.stage]), 0.0)
+
+        def damp(mechanism: Mechanism) -> Mechanism:
+            if not isinstance(mechanism, NoisyLeastSquares):
+                raise ValueError(f"damped_by binds noisy_least_squares, got {mechanism.kind!r}")
+            return replace(mechanism, damping=max(0.0, mechanism.noise_spectral_norm - smallest))
+
+        return plan.map_steps(damp)
+
+    def stand_in(self, plan: Plan) -> Mapping[str, Any]:
+        return {self.stage: 0.0}
+
+
 class _Stages(NamedTuple):
-    """An eigenvalue, then the parameter."""
+    """The mechanisms of both stages."""
 
     eigenvalue: SmallestEigenvalue
     parameter: NoisyLeastSquares
@@ -195,7 +241,7 @@ class _Stages(NamedTuple):
 
 
 def _calibrated(problem: Minimize, share: float, noise: str, budget: Budget) -> _Stages:
-    """Both stages with the smallest noise for a budget."""
+    """Return both stages with the smallest noise within the budget."""
     parts = [1 / part if noise == "l2_laplace" else 1 / math.sqrt(part) for part in (share, 1 - share)]
 
     def stages(level: float) -> _Stages:
@@ -205,39 +251,51 @@ def _calibrated(problem: Minimize, share: float, noise: str, budget: Budget) -> 
     return calibrate(stages, budget)
 
 
-@dataclass(frozen=True)
-class SufficientStatistics:
-    """Plans least squares from noisy statistics."""
+class SufficientStatistics(Perturbation):
+    """Least squares from a noisy Gram matrix and noisy moments.
 
-    name: str = "sufficient_statistics"
+    Use it for linear regression with few columns and labels of a known range.
+    Guarantee: mu-GDP (Gaussian noise) or epsilon-DP (l2-Laplace noise), for the eigenvalue and the parameter together.
+    Reference: Vu and Slavkovic (2009); Wang (2018), AdaSSP; docs/explanation/perturbation.md, section 5.
+    Work: three passes over the data.
 
-    def plan(self, problem: Minimize, budget: Budget, *, share: float = 0.05) -> Chain:
-        """Two stages; ``share`` is the part of the budget (of squared GDP, or epsilon) that goes to the eigenvalue.
+    Parameters
+    ----------
+    share : float, default=0.05
+        Fraction of the budget (of mu^2, or of epsilon) for the smallest eigenvalue.
 
-        The value of the release is the eigenvalue and the parameter.
+    Examples
+    --------
+    >>> problem = Minimize(n=10_000, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=5)
+    >>> plan = sufficient_statistics.plan(problem, Budget(mu=0.5))
+    >>> round(plan.guarantee.mu, 6)
+    0.5
+    """
 
-        >>> problem = Minimize(n=10_000, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=5)
-        >>> plan = sufficient_statistics.plan(problem, Budget(mu=0.5))
-        >>> round(plan.guarantee.mu, 6)
-        0.5
-        """
-        require_records(self.name, budget)
-        if not isinstance(problem, Minimize) or problem.loss != Squared():
-            raise ValueError(f"{self.name} solves Minimize problems with the Squared loss")
-        if not math.isfinite(problem.bounds.label_size) or problem.bounds.label_size == 0:
-            raise ValueError(f"{self.name} needs declared label bounds: Bounds(row_norm, label_lower, label_upper)")
+    name = "sufficient_statistics"
+    summary = "least squares from a noisy Gram matrix and noisy moments"
+    reference = "Vu and Slavkovic (2009); Wang (2018)"
+    requires = (SQUARED_LOSS, LABEL_RANGE)
+    tier = "specialised"
+
+    def _plan(self, problem: Minimize, budget: Budget, *, share: float = 0.05) -> Plan:
+        """Return two stages, which release the smallest eigenvalue and the parameter."""
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
-        stages = [_calibrated(problem, share, *choice) for choice in noises(budget)]
-        first, second = min(stages, key=lambda pair: pair[1].deviation)
-        theorem = "noisy sufficient statistics [docs/explanation/perturbation.md]"
-        why = Basis(theorem, budget.relation, budget.unit, minimizer_assumptions(problem, budget), "bounded")
-        return Chain((Step(first, why), Step(second, why)))
+        stages = [_calibrated(problem, share, *target) for target in VectorNoise.targets(budget)]
+        first, second = min(stages, key=lambda pair: pair.parameter.deviation)
+        why = self._basis("noisy sufficient statistics [docs/explanation/perturbation.md]", problem, budget)
+        return Composition(
+            (
+                Stage("eigenvalue", Step(first, why)),
+                Stage("parameter", Step(second, why), DampedBy("eigenvalue")),
+            )
+        )
 
-    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
-        """Equal records, one of which gets the opposite label or leaves."""
+    def example(self, relation: str) -> Example:
+        """Return equal records, one of which gets the opposite label or is removed."""
         problem = Minimize(n=6, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=2, ridge=0.5)
-        return problem, *agreeing_records(relation, label=1.0)
+        return self._equal_records(problem, relation, label=1.0)
 
 
 sufficient_statistics = SufficientStatistics()
