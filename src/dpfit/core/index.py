@@ -4,20 +4,6 @@ from typing import Any
 
 ROWS: list[dict[str, Any]] = [
     {
-        "name": "auto",
-        "where": "dpfit.solvers.auto:auto",
-        "problem": "minimize",
-        "guarantees": ("pure", "approximate", "gdp", "zcdp"),
-        "relations": ("replace", "add_remove"),
-        "units": ("record",),
-        "supports": ("centre", "domain", "population", "ridge", "ridge_map", "trust_ball"),
-        "options": ("max_passes", "currency"),
-        "tier": "recommended",
-        "auto_candidate": False,
-        "summary": "the solver with the least predicted risk",
-        "reference": "docs/explanation/choosing.md",
-    },
-    {
         "name": "counts",
         "where": "dpfit.mechanisms.counts:counts",
         "problem": "answer",
