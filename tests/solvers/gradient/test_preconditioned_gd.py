@@ -134,9 +134,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
     n, steps, size, multiplier, clip, ridge = 1000, 5, 0.4, 2.0, 30.0, 0.3
     problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), n_features=2, ridge=ridge)
     shrink = np.array([0.5, 1.0])
-    tried = mapped_descent(
-        problem, relation, multiplier, size, clip, Schedule(steps, average=0.0), np.diag(shrink)
-    )
+    tried = mapped_descent(problem, relation, multiplier, size, clip, Schedule(steps, average=0.0), np.diag(shrink))
     data = InMemory(np.tile(np.diag([1.0, 0.6]), (n // 2, 1)), np.tile([8.0, -4.0], n // 2))
     # Curvatures and targets of the objective in the coordinates behind the map.
     curvatures = shrink**2 * (np.array([1.0, 0.36]) / 2 + ridge)

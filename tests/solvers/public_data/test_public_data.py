@@ -231,9 +231,7 @@ def test_clips_come_from_public_records_and_are_charged(algorithm):
     """The clip moves with the public records, and the sensitivity with the clip."""
     rng = np.random.default_rng(0)
     plan = algorithm.plan(squared(), Budget(mu=1.0))
-    loud, quiet = (
-        asked_first(plan.mechanism, InMemory(*regression(100, rng, noise=noise))) for noise in (1.0, 0.01)
-    )
+    loud, quiet = (asked_first(plan.mechanism, InMemory(*regression(100, rng, noise=noise))) for noise in (1.0, 0.01))
     assert loud.bound > 20 * quiet.bound
     for asked in (loud, quiet):
         assert 2 * asked.bound <= plan.mechanism.aggregate.scale(asked)[1] <= 2.001 * asked.bound

@@ -74,9 +74,7 @@ class DescentTuning(Tuning):
 TUNING = DescentTuning()
 
 
-def default_clip_norm(
-    problem: Minimize, relation: str, noise_multiplier: float, *, behind_map: bool = False
-) -> float:
+def default_clip_norm(problem: Minimize, relation: str, noise_multiplier: float, *, behind_map: bool = False) -> float:
     """Return the clipping norm where the caller gives none; infinite if gradients have no bound.
 
     Clipping lowers the noise but moves the minimizer: the more noise, the more is clipped. The minimizer of a clipped

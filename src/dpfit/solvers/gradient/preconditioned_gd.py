@@ -204,12 +204,8 @@ class IsotropicRule:
     def tuned(self, geometry: Preconditioner) -> Descent:
         """Return the descent as if no row were longer than usual behind the map; longer ones have clipped gradients."""
         bounds = self.problem.bounds
-        seen = replace(
-            self.problem, bounds=Bounds(geometry.usual, bounds.label_lower, bounds.label_upper), start=None
-        )
-        return tune_descent(
-            seen, self.relation, self.noise_multiplier, max_passes=self.steps, moment=geometry.moment
-        )
+        seen = replace(self.problem, bounds=Bounds(geometry.usual, bounds.label_lower, bounds.label_upper), start=None)
+        return tune_descent(seen, self.relation, self.noise_multiplier, max_passes=self.steps, moment=geometry.moment)
 
     def mapped(self, moments: Floats) -> tuple[MappedRows, Descent]:
         """Return the map and the descent behind it for a second-moment matrix."""
@@ -344,23 +340,16 @@ class PreconditionedGD(Algorithm[Minimize]):
             rule = IsotropicRule(problem, budget.relation, multiplier, max_passes, 1e-300)
             rows, descent = rule.mapped(_checked(second_moments, problem.n_features))
             public = Assumption("the second_moments were not computed from the data", "declared")
-            return TransformedPlan.of(
-                rows, trajectory_step(replace(descent, predicted=rule.risk), budget, public)
-            )
+            return TransformedPlan.of(rows, trajectory_step(replace(descent, predicted=rule.risk), budget, public))
         if max_passes < 2:
             raise ValueError(f"{self.name} needs two passes, for the matrix and a step; or give public second_moments")
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         whole = calibrate(Gaussian, budget).noise_multiplier
-        first, rest = calibrate(
-            Composed((Gaussian(whole / math.sqrt(share)), Gaussian(whole / math.sqrt(1 - share)))), budget
-        ).events
-        assert isinstance(first, Gaussian)
-        assert isinstance(rest, Gaussian)
-        moments = SecondMoments(problem, budget.relation, "gaussian", first.noise_multiplier)
-        rule = IsotropicRule(
-            problem, budget.relation, rest.noise_multiplier, max_passes - 1, moments.noise_spectral_norm
-        )
+        stages = Composed((Gaussian(whole / math.sqrt(share)), Gaussian(whole / math.sqrt(1 - share))))
+        first, rest = (each.noise_multiplier for each in calibrate(stages, budget).events)  # type: ignore[attr-defined]
+        moments = SecondMoments(problem, budget.relation, "gaussian", first)
+        rule = IsotropicRule(problem, budget.relation, rest, max_passes - 1, moments.noise_spectral_norm)
         # Isotropic moments stand in until the first stage has released others.
         descent = replace(rule.tuned(rule.preconditioner(np.diag(rule.isotropic))), problem=problem)
         behind = TransformedPlan.of(rule.rows, trajectory_step(replace(descent, predicted=rule.risk), budget))

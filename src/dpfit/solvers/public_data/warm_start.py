@@ -75,9 +75,7 @@ class WarmStartGD(Algorithm[Minimize]):
     supports = frozenset({"ridge", "domain"})
     tier = "specialised"
 
-    def _plan(
-        self, problem: Minimize, budget: Budget, *, steps: int = STEPS, clip_norm: float | None = None
-    ) -> Plan:
+    def _plan(self, problem: Minimize, budget: Budget, *, steps: int = STEPS, clip_norm: float | None = None) -> Plan:
         """Return a descent within the budget; the public records come with the data."""
         return public_plan(problem, budget, WarmStart, steps=steps, clip_norm=clip_norm)
 
