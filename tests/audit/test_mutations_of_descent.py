@@ -35,8 +35,8 @@ def audited(relation):
     centres = (np.array([-gap]), np.array([gap])) if relation == "replace" else (np.array([-gap]), np.array([0.0]))
     plan = trajectory_step(mechanism, Budget(mu=1.0, relation=relation))
     return audit_plan(
-        plan, InMemory(rows, np.zeros(N)), other, runs=20_000, attacks=(Projection(centres),), strategy=Fixed(0.5),
-        random_state=4,
+        plan, InMemory(rows, np.zeros(N)), other, queries=(), runs=20_000, attacks=(Projection(centres),),
+        strategy=Fixed(0.5), random_state=4,
     )  # fmt: skip
 
 
