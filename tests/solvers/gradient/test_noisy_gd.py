@@ -17,9 +17,9 @@ from dpfit.mechanisms.aggregates.contribution import Gradient
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget, NotReachable
-from dpfit.solvers.gradient.langevin import langevin
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.momentum import Momentum, momentum_descent
+from dpfit.solvers.gradient.langevin import langevin
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
 
@@ -43,7 +43,9 @@ def test_the_steps_share_the_budget_exactly(growth):
     assert spent <= 1 / 2.5**2
     assert spent == pytest.approx(1 / 2.5**2, rel=1e-9)
     # With weights w the inverse variances grow like their root.
-    assert mechanism.aggregate.multipliers[0] / mechanism.aggregate.multipliers[-1] == pytest.approx((1 - growth) ** (-69 / 4))
+    assert mechanism.aggregate.multipliers[0] / mechanism.aggregate.multipliers[-1] == pytest.approx(
+        (1 - growth) ** (-69 / 4)
+    )
 
 
 @pytest.mark.parametrize("noise_decay", [1e-9, 0.5, 4.0, 1e9])

@@ -9,9 +9,9 @@ from dpfit.catalogue import entry
 from dpfit.core import Run
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Huber, LinearLoss, Logistic, Squared
+from dpfit.mechanisms.aggregates.contribution import clipped_sums
 from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget
-from dpfit.mechanisms.aggregates.contribution import clipped_sums
 
 LABELS = {"label_lower": -1.0, "label_upper": 1.0}
 

@@ -68,24 +68,13 @@ class Gradient(Contribution):
         # The constants hold within the radius. Outside of it only clipping bounds what a record does.
         if radius is not None and not np.max(np.sum(self.point**2, axis=-1)) <= (radius * ROUNDING) ** 2:
             return super().sensitivity(relation)
-        return clipped_sensitivity(self.problem, self.clip_norm, relation)
+        return self.problem.clipped_sensitivity(self.clip_norm, relation)
 
     def total(self, data: Dataset, grid: Grid) -> Steps:
         guards = self.problem.guards | {"clip": self.clip_norm}
         if self.point.ndim == 1:
             return data.clipped_sum(self.problem.loss, self.point, grid=grid, **guards)
         return clipped_sums(data, self.problem.loss, self.point, grid=grid, **guards)
-
-
-def clipped_sensitivity(problem: Minimize, clip_norm: float, relation: str) -> float:
-    """Return how far one record moves the sum of clipped gradients, at points within the problem's radius."""
-    if relation == "add_remove":
-        return clip_norm
-    constants = problem.constants(relation)
-    # Declared constants are not enforced: only clipping bounds the sensitivity, by 2 * clip_norm.
-    if clip_norm >= constants.lipschitz and constants.status == "enforced":
-        return min(2 * clip_norm, constants.gradient_sensitivity * ROUNDING)
-    return 2 * clip_norm
 
 
 def clipped_sums(

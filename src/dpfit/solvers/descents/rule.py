@@ -14,7 +14,6 @@ from dpfit.core import Minimize
 from dpfit.core.notes import Tuning
 from dpfit.losses.glm import Pinball, QuantileHuber
 from dpfit.losses.vector import VectorLoss
-from dpfit.mechanisms.aggregates.contribution import clipped_sensitivity
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.momentum import Momentum, momentum_descent
@@ -125,7 +124,7 @@ def tune_descent(
     scale, constants = parameter_scale(problem), problem.constants(relation)
     curvature = isotropic_curvature(problem, clip_norm)
     time = TUNING.collected_noise * scale * problem.n
-    time /= noise_multiplier * clipped_sensitivity(problem, clip_norm, relation)
+    time /= noise_multiplier * problem.clipped_sensitivity(clip_norm, relation)
     time *= min(1.0, time * curvature / TUNING.forgetting_time)
     momentum = max(0.0, 1 - 24 / max_passes)
     if constants.smooth:

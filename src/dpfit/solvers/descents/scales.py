@@ -11,7 +11,6 @@ from dpfit.core import Minimize
 from dpfit.losses.glm import GLM, Logistic
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import VectorLoss
-from dpfit.mechanisms.aggregates.contribution import clipped_sensitivity
 
 CLIP = 0.6
 """The share of the Lipschitz constant at which gradients are clipped where there is much noise."""
@@ -25,7 +24,7 @@ def gradient_bound(problem: Minimize) -> float:
 def relative_noise(problem: Minimize, relation: str, noise_multiplier: float) -> float:
     """Return the norm of the noise on a mean of gradients without clipping, over the largest gradient norm."""
     bound = gradient_bound(problem)
-    noise = clipped_sensitivity(problem, bound, relation) * noise_multiplier * math.sqrt(problem.dimension)
+    noise = problem.clipped_sensitivity(bound, relation) * noise_multiplier * math.sqrt(problem.dimension)
     return noise / (problem.n * bound)
 
 

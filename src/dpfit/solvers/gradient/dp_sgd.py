@@ -32,13 +32,13 @@ from dpfit.kernels.epoch import BatchSum, Epoch, Pace, in_place
 from dpfit.losses.base import Bounds
 from dpfit.losses.custom import vouched
 from dpfit.losses.glm import GLM, Huber, Logistic, Squared
+from dpfit.mechanisms.aggregates.contribution import clipped_sums
 from dpfit.noise import Gaussian, Grid, rounded
 from dpfit.noise.coins import LEAST, successes
 from dpfit.noise.lattice import LIMIT
 from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, calibrate, event
 from dpfit.privacy.check import count, moderate, number, one_of, positive
-from dpfit.solvers.gradient.many_points import clipped_sums
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]

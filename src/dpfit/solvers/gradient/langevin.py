@@ -29,8 +29,8 @@ from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import count
 from dpfit.privacy.event import Gaussian
 from dpfit.solvers.descents.descent import Descent, trajectory_step
-from dpfit.solvers.descents.example import opposite_records
 from dpfit.solvers.descents.momentum import Momentum, momentum_descent
+from dpfit.solvers.examples import opposite_records
 
 _FORGOTTEN = 40.0
 """The logarithm by which the weight of the last step is above that of the first, at most: all is forgotten by then."""

@@ -48,10 +48,10 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, positive
 from dpfit.privacy.event import Composed, Gaussian
 from dpfit.solvers.descents.descent import Descent, trajectory_step
-from dpfit.solvers.descents.example import opposite_records
 from dpfit.solvers.descents.predicted import risk_on
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound, natural_unit, relative_noise
+from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics
 from dpfit.solvers.reference_designs import Design, power_mean_risk, reference_designs
 

@@ -28,10 +28,10 @@ from dpfit.privacy import Assumption, Budget, calibrate
 from dpfit.privacy.check import count, positive
 from dpfit.privacy.event import Gaussian
 from dpfit.solvers.descents.descent import Descent, trajectory_step
-from dpfit.solvers.descents.example import opposite_records
 from dpfit.solvers.descents.optimizer import Optimizer
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound
+from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.public_data.survey import Clipping, Survey, survey
 
 Floats = NDArray[np.float64]
