@@ -17,12 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from dpfit.core import Mechanism, Minimize, Risk, Run, Step, Work, require_records
 from dpfit.losses.custom import vouched
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
+from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.event import BoundedRange, Event, Gaussian, GaussianPrivate
 from dpfit.privacy.spec import Spec
@@ -194,11 +195,11 @@ class SampleFromCloseness:
     ) -> float:
         """The inverse temperature at which the implemented event just meets the budget."""
 
-        def sample(level: float) -> _Implemented:
+        def sample(level: float) -> AtLevel:
             ideal = BoundedRange(1 / level) if pure else GaussianPrivate(1 / level)
-            return _Implemented(implemented(certificate, ideal, allow_uncertified), 1 / level)
+            return AtLevel(implemented(certificate, ideal, allow_uncertified), level)
 
-        ideal, change = calibrate(sample, budget).level, PerturbedSample.change(problem, budget.relation)
+        ideal, change = 1 / calibrate(sample, budget).level, PerturbedSample.change(problem, budget.relation)
         if pure:
             return _DOWN * ideal / change.range
         return _DOWN * ideal**2 * problem.n * problem.ridge / change.lipschitz**2
@@ -206,13 +207,6 @@ class SampleFromCloseness:
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """That of `asap_perturb`."""
         return asap_perturb.example(relation)
-
-
-class _Implemented(NamedTuple):
-    """What a sampler does, and the mu or epsilon of the exact sample that it comes close to."""
-
-    event: Event
-    level: float
 
 
 def proximal(problem: Minimize, inverse_temperature: float, certificate: Certificate) -> ProximalSampler:

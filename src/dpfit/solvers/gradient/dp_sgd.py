@@ -35,6 +35,7 @@ from dpfit.noise.coins import LEAST, successes
 from dpfit.noise.lattice import LIMIT
 from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate, event, gaussian
+from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.check import count, moderate, number, one_of, positive
 from dpfit.solvers.gradient.many_points import clipped_sums
 from dpfit.solvers.gradient.noisy_gd import require_minimize
@@ -326,8 +327,8 @@ class DPSGDAlgorithm:
             momentum=momentum,
             averaged=averaged,
         )
-        mechanism = calibrate(lambda m: replace(quiet, noise_multiplier=m), budget)
-        return Step(mechanism, sampled_basis(problem.loss, budget))
+        found = calibrate(lambda m: AtLevel(quiet.event.scaled(m), m), budget)
+        return Step(replace(quiet, noise_multiplier=found.level), sampled_basis(problem.loss, budget))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
         """Records that pull one way, the last of which pulls the other way or leaves."""
