@@ -214,3 +214,15 @@ def test_noise_that_cannot_be_drawn_is_refused_when_it_is_planned(mu, why):
     problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), n_features=3)
     with pytest.raises(ValueError, match=why):
         noisy_gd.plan(problem, Budget(mu=mu))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("growth", [0.0, 0.01])
+def test_one_direction_has_the_influence_that_it_has_among_others(momentum, growth):
+    """Bit for bit: the noise of each step depends on it."""
+    problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), n_features=2)
+    descent = NoisyGD(problem, "replace", 1.0, 50, 0.5, 1.0, momentum=momentum, growth=growth)
+    bent = np.array([0.0, 0.3, 7.0, 1e4])
+    together = descent.influence(bent)
+    for column, each in enumerate(bent):
+        assert np.array_equal(descent.influence(np.array([each]))[:, 0], together[:, column])

@@ -320,3 +320,17 @@ def test_steps_spend_what_was_planned_whatever_matrix_was_released(scale, power)
     assert spent <= 1 / mechanism.noise_multiplier**2
     assert spent == pytest.approx(1 / mechanism.noise_multiplier**2, rel=1e-9)
     assert mechanism.descent.forgets > 0
+
+
+def test_the_risk_of_a_plan_is_predicted_once(monkeypatch):
+    """It takes tens of milliseconds, and planning, choosing and explaining read it."""
+    predicted = []
+    original = PreconditionedGD.rounded
+    monkeypatch.setattr(PreconditionedGD, "rounded", lambda self, values: predicted.append(1) or original(self, values))
+    problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=3)
+    plan = preconditioned_gd.plan(problem, Budget(mu=0.5))
+    assert not predicted
+    risk, number = plan.risk, len(predicted)
+    assert plan.risk == risk
+    assert str(round(risk.expected, 6))[:4] in plan.explain()
+    assert len(predicted) == number > 0

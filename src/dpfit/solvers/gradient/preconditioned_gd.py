@@ -188,7 +188,7 @@ class PreconditionedGD(Mechanism):
     def work(self) -> Work:
         return Work(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
 
-    @property
+    @cached_property
     def risk(self) -> Risk:
         """What is `typical` of the predictions for `noisy_gd` on stand-ins for the data, each seen in its geometry.
 

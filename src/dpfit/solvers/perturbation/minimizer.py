@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,18 +102,53 @@ def accuracy(problem: Minimize, strength: float, relation: str, *, linear: float
     >>> accuracy(problem, 100.0, "replace").distance < 1e-9
     True
     """
+    found = _certificate(problem, strength, relation, linear)
+    if not found.largest <= _LARGEST:
+        raise ValueError(
+            f"gradients of up to {steepest(problem):.3g} for a record, with a ridge of {strength / problem.n:.3g}, are "
+            "out of the range of double precision; scale rows and labels"
+        )
+    if not found.distance < found.farthest:
+        raise ValueError(
+            f"a ridge of {strength / problem.n:.3g} is lost in the rounding errors of "
+            f"{largest_count(problem, relation)} records; take a larger one"
+        )
+    farthest, tolerance, smoothness = float(found.farthest), float(found.tolerance), float(found.smoothness)
+    steps = math.ceil(smoothness / strength * max(1.0, math.log(farthest * strength / tolerance)))
+    return Accuracy(float(found.distance), tolerance * (1 - 1e-9), float(found.radius), smoothness, steps)
+
+
+def distances(problem: Minimize, strengths: Floats, relation: str, linear: float | Floats = 0.0) -> Floats:
+    """The distance that `accuracy` certifies for each strength; infinite where it certifies none."""
+    try:
+        found = _certificate(problem, strengths, relation, linear)
+    except ValueError:
+        return np.full(strengths.shape, math.inf)
+    certified = (found.largest <= _LARGEST) & (found.distance < found.farthest)
+    return np.where(certified, found.distance, math.inf)
+
+
+class _Certificate(NamedTuple):
+    """What `accuracy` derives, for one strength of the quadratic or for many at once."""
+
+    largest: Any
+    farthest: Any
+    radius: Any
+    smoothness: Any
+    tolerance: Any
+    distance: Any
+
+
+@np.errstate(all="ignore")
+def _certificate(problem: Minimize, strength: Any, relation: str, linear: Any) -> _Certificate:
     records, d = largest_count(problem, relation), problem.dimension
     slope, bend = steepest(problem), smoothest(problem)
     pull = records * slope
     farthest = (pull + linear) / strength
     # Norms are square roots of sums of squares: one that vanished would accept any point, one that overflowed none.
-    if not max(pull + linear, farthest, 1 / (_TOLERANCE * slope)) <= _LARGEST:
-        raise ValueError(
-            f"gradients of up to {slope:.3g} for a record, with a ridge of {strength / problem.n:.3g}, are out of the "
-            "range of double precision; scale rows and labels"
-        )
+    largest = np.maximum(np.maximum(pull + linear, farthest), 1 / (_TOLERANCE * slope))
     if (height := _height(problem)) < math.inf:
-        farthest = min(farthest, 2 * linear / strength + math.sqrt(2 * records * height / strength))
+        farthest = np.minimum(farthest, 2 * linear / strength + np.sqrt(2 * records * height / strength))
     smoothness = (records * bend + strength) * (1 + 1e-9)
     # Descent starts at the origin and never leaves the ball of twice the radius of the minimizer.
     radius = 2 * farthest * (1 + 1e-9)
@@ -123,17 +158,11 @@ def accuracy(problem: Minimize, strength: float, relation: str, *, linear: float
         + gamma(d + 16) * records * bend * radius
         + 8 * _UNIT * (pull + strength * radius + linear)
     )
-    tolerance = max(_TOLERANCE * slope, error / 10)
+    tolerance = np.maximum(_TOLERANCE * slope, error / 10)
     # Each step rounds the point, and forgets a share strength / smoothness of the error that it finds.
     rounding = 8 * _UNIT * radius * smoothness / strength
     distance = ((tolerance + error) / strength + rounding) * (1 + 1e-9)
-    if not distance < farthest:
-        raise ValueError(
-            f"a ridge of {strength / problem.n:.3g} is lost in the rounding errors of {records} records; take a larger "
-            "one"
-        )
-    steps = math.ceil(smoothness / strength * max(1.0, math.log(farthest * strength / tolerance)))
-    return Accuracy(distance, tolerance * (1 - 1e-9), radius, smoothness, steps)
+    return _Certificate(largest, farthest, radius, smoothness, tolerance, distance)
 
 
 def _additions(records: int, dimension: int) -> int:

@@ -13,9 +13,10 @@ Gamma-norm) vector rounded to a fine grid; the rounding is part of the certified
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,10 @@ from dpfit.losses import GLM, Bounds, Logistic, SmoothedHinge, Softmax
 from dpfit.noise import Gaussian as Normal
 from dpfit.noise import Grid, add_gaussian, add_l2_laplace, rounded, rounded_l2_laplace
 from dpfit.privacy import Basis, Budget, NotReachable, calibrate, gaussian
+from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.event import Composed, Event, Gaussian, L2Laplace, ObjectivePerturbation
-from dpfit.solvers.perturbation.minimizer import Accuracy, Objective, accuracy, minimize, smoothest, steepest
+from dpfit.solvers.perturbation.minimizer import Accuracy, Objective, accuracy, distances, minimize, smoothest, steepest
 from dpfit.solvers.perturbation.output_perturbation import (
     agreeing_records,
     excess,
@@ -87,38 +89,28 @@ class PerturbedMinimizer(Mechanism):
     @property
     def scale(self) -> float:
         """Standard deviation (or scale) of the linear term."""
-        return self.noise_multiplier * steepest(self.problem) * (1 + 1e-12)
+        return _scale(self.problem, self.noise_multiplier)
 
     @property
     def grid(self) -> Grid:
         """Where the linear term is rounded to."""
-        finest = max(_FINENESS * steepest(self.problem), self.scale * 2.0**-40) / math.sqrt(self.problem.dimension)
-        return Grid(math.floor(math.log2(finest)))
+        return Grid(*_exponents(self.problem, [self.scale]))
 
     @cached_property
     def accuracy(self) -> Accuracy:
         """How far the computed minimizer is from the true one of the same objective, at most."""
-        d = self.problem.dimension
-        # Beyond this length the linear term has a probability below 1e-300.
-        longest = self.scale * (math.sqrt(d) + 40 if self.noise == "gaussian" else 2 * d + 1500)
-        return accuracy(self.problem, self.strength, self.relation, linear=longest * (1 + 1e-6))
+        longest = _longest(self.problem, self.noise, self.scale)
+        return accuracy(self.problem, self.strength, self.relation, linear=longest)
 
     @property
     def distance(self) -> float:
         """How far what is computed is from the exact minimizer with the linear term before rounding, at most."""
-        rounding = self.grid.rounding(self.problem.dimension, "l2") / 2
+        rounding = _rounding(self.problem, self.grid.exponent)
         return (self.accuracy.distance + rounding / self.strength) * (1 + 1e-12)
 
     @property
     def work(self) -> Work:
         return newton_cost(self.problem)
-
-    @property
-    def noise_excess(self) -> float:
-        """Predicted increase of the objective by noise, for isotropic rows; what the ridge is chosen by."""
-        law = "gaussian" if self.noise == "gaussian" else "l2_laplace"
-        released = excess(self.problem, self.ridge, law, self.output_multiplier * 2 * self.distance)
-        return released + _linear_excess(self.problem, self.ridge, self.noise, self.scale)
 
     @property
     def risk(self) -> Risk:
@@ -148,6 +140,34 @@ class PerturbedMinimizer(Mechanism):
         return theta if problem.domain is None else problem.domain.project(theta)
 
 
+S = TypeVar("S", float, Floats)
+
+
+def _scale(problem: Minimize, multiplier: S) -> S:
+    """Standard deviation (or scale) of the linear term."""
+    return multiplier * steepest(problem) * (1 + 1e-12)
+
+
+def _longest(problem: Minimize, noise: str, scale: S) -> S:
+    """A length beyond which the linear term has a probability below 1e-300."""
+    d = problem.dimension
+    return scale * (math.sqrt(d) + 40 if noise == "gaussian" else 2 * d + 1500) * (1 + 1e-6)
+
+
+def _exponents(problem: Minimize, scales: Sequence[float]) -> list[int]:
+    """Of the grids to which linear terms of these scales are rounded."""
+    step, spread = _FINENESS * steepest(problem), math.sqrt(problem.dimension)
+    return [math.floor(math.log2(max(step, scale * 2.0**-40) / spread)) for scale in scales]
+
+
+def _rounding(problem: Minimize, exponent: int) -> float:
+    """How far rounding to a grid moves the linear term, at most; infinite if there is no such grid."""
+    try:
+        return Grid(exponent).rounding(problem.dimension, "l2") / 2
+    except ValueError:
+        return math.inf
+
+
 def perturbation_event(problem: Minimize, ridge: float, noise: str) -> ObjectivePerturbation:
     """What a linear term of noise multiplier one does."""
     curvature = smoothest(problem) / (problem.n * ridge) * (1 + 1e-12)
@@ -163,15 +183,15 @@ def _slopes(problem: Minimize) -> str:
     return "one_sided" if isinstance(problem.loss, SmoothedHinge) else "two_sided"
 
 
-def _linear_excess(problem: Minimize, ridge: float, noise: str, scale: float) -> float:
+def _linear_excess(problem: Minimize, ridges: Floats, noise: str, scales: Floats) -> Floats:
     """Predicted increase of the mean objective: half the squared linear term in the inverse of an isotropic Hessian.
 
     A quarter of the largest curvature is counted on: most margins are not where the loss bends most, and where rows
     favour some directions the others are flatter.
     """
     d = problem.dimension
-    square = d * scale**2 * (1 if noise == "gaussian" else d + 1)
-    return square / (2 * problem.n**2 * (smoothest(problem) / (4 * d) + ridge))
+    square = d * scales**2 * (1 if noise == "gaussian" else d + 1)
+    return square / (2 * problem.n**2 * (smoothest(problem) / (4 * d) + ridges))
 
 
 @dataclass(frozen=True)
@@ -200,7 +220,8 @@ class ObjectivePerturbationAlgorithm:
     def sketch(self, problem: Minimize, budget: Budget) -> PerturbedMinimizer:
         """About the mechanism of the plan, without the cost of calibrating its noise; it may miss the budget."""
         _, ridge, noise, target = self._best_choice(problem, budget, None)
-        multiplier = _quick_multiplier(perturbation_event(problem, ridge, noise), target)
+        event = perturbation_event(problem, ridge, noise)
+        multiplier = float(_quick_multiplier(event.slopes, event.curvature, target))
         output = multiplier * _OUTPUT_MULTIPLE[noise]
         return PerturbedMinimizer(problem, budget.relation, ridge, noise, multiplier, output)
 
@@ -241,52 +262,68 @@ class _Choice(NamedTuple):
 def _choice(problem: Minimize, budget: Budget, law: str, ridge: float | None) -> _Choice:
     """The given ridge, or the best one, for a law of noise."""
     noise = "gaussian" if law == "gaussian" else "gamma"
-    chosen = best_ridge(problem, lambda r: _predicted(problem, budget, r, noise)) if ridge is None else ridge
-    risk = _predicted(problem, budget, positive("ridge", chosen), noise) + bias(problem, chosen)
-    return _Choice(risk, chosen, noise, budget)
+    if ridge is None:
+        ridge = best_ridge(problem, lambda ridges: _predicted(problem, budget, ridges, noise))
+    chosen = np.array([positive("ridge", ridge)])
+    risk = _predicted(problem, budget, chosen, noise) + bias(problem, chosen)
+    return _Choice(float(risk[0]), ridge, noise, budget)
 
 
 def _calibrated(problem: Minimize, ridge: float, noise: str, budget: Budget) -> PerturbedMinimizer:
     """The mechanism with the smallest noise for a budget."""
-    multiple = _OUTPUT_MULTIPLE[noise]
-    return calibrate(lambda m: PerturbedMinimizer(problem, budget.relation, ridge, noise, m, multiple * m), budget)
+    first, multiple = perturbation_event(problem, ridge, noise), _OUTPUT_MULTIPLE[noise]
+    second = Gaussian(multiple) if noise == "gaussian" else L2Laplace(multiple, problem.dimension)
+    found = calibrate(lambda m: AtLevel(Composed((first, second)).scaled(m), m), budget).level
+    return PerturbedMinimizer(problem, budget.relation, ridge, noise, found, multiple * found)
 
 
-def _predicted(problem: Minimize, budget: Budget, ridge: float, noise: str) -> float:
-    """Predicted excess by noise at a ridge, with a quick guess of the noise in place of its calibration."""
-    multiplier = _quick_multiplier(perturbation_event(problem, ridge, noise), budget)
-    if math.isinf(multiplier):
-        return math.inf
-    try:
-        quick = PerturbedMinimizer(
-            problem, budget.relation, ridge, noise, multiplier, multiplier * _OUTPUT_MULTIPLE[noise]
-        )
-    except ValueError:
-        return math.inf
-    return quick.noise_excess
+def _predicted(problem: Minimize, budget: Budget, ridges: Floats, noise: str) -> Floats:
+    """Predicted excess by noise at each ridge, with a quick guess of the noise in place of its calibration."""
+    slopes = perturbation_event(problem, float(ridges[0]), noise).slopes
+    curvatures = smoothest(problem) / (problem.n * ridges) * (1 + 1e-12)
+    multipliers, risks = _quick_multiplier(slopes, curvatures, budget), np.full(ridges.shape, math.inf)
+    can = np.isfinite(_scale(problem, multipliers)) & (ridges >= problem.ridge)
+    ridges, multipliers = ridges[can], multipliers[can]
+    scales, strengths = _scale(problem, multipliers), problem.n * ridges
+    exact = distances(problem, strengths, budget.relation, _longest(problem, noise, scales))
+    exponents = _exponents(problem, scales.tolist())
+    moved = {exponent: _rounding(problem, exponent) for exponent in set(exponents)}
+    distance = (exact + np.array([moved[exponent] for exponent in exponents]) / strengths) * (1 + 1e-12)
+    law = "gaussian" if noise == "gaussian" else "l2_laplace"
+    with np.errstate(over="ignore", invalid="ignore"):
+        hiding = excess(problem, ridges, law, multipliers * _OUTPUT_MULTIPLE[noise] * 2 * distance)
+        found = hiding + _linear_excess(problem, ridges, noise, scales)
+    risks[can] = np.where(np.isfinite(distance), found, math.inf)
+    return risks
 
 
-def _quick_multiplier(event: ObjectivePerturbation, budget: Budget) -> float:
+def _quick_multiplier(slopes: str, curvature: float | Floats, budget: Budget) -> Floats:
     """About the noise that meets a budget: as if the log-determinant were lost at once, unless it is free."""
     changes = 1 if budget.relation == "add_remove" else 2
-    price = math.log1p(event.curvature) if event.slopes != "softmax" else 2 * event.curvature
+    price = _log1p(curvature) if slopes != "softmax" else 2 * curvature
     if budget.epsilon is not None and budget.kind == "pure":
-        steep = {"logistic": 4.0, "softmax": 8.0}.get(event.slopes, math.inf)
-        free = budget.epsilon / changes >= steep * event.curvature
-        left = budget.epsilon - (0.0 if free else price)
-        return changes / left if left > 0 else math.inf
+        steep = {"logistic": 4.0, "softmax": 8.0}.get(slopes, math.inf)
+        free = budget.epsilon / changes >= steep * curvature
+        left = np.maximum(budget.epsilon - np.where(free, 0.0, price), 0.0)
+        with np.errstate(divide="ignore"):
+            return changes / left
     if budget.epsilon is not None and budget.delta:
         epsilon = budget.epsilon / changes
-        free = event.slopes == "logistic" and epsilon >= 4 * event.curvature
-        left = epsilon - (0.0 if free else price)
+        free = (slopes == "logistic") & (epsilon >= 4 * curvature)
+        left = np.maximum(epsilon - np.where(free, 0.0, price), 0.0)
         delta = budget.delta / (1 if changes == 1 else 1 + math.exp(min(epsilon, 700.0)))
-        mu = gaussian.mu(left, delta) if left > 0 else 0.0
+        mu = np.where(left > 0, gaussian.mu(left, delta), 0.0)
     else:
         whole = (budget.mu if budget.mu is not None else math.sqrt(2 * (budget.rho or 0.0))) / changes
         # Total variation is where the log-determinant hurts a Gaussian promise most.
-        start = 1 - (1 - float(gaussian.delta(whole, 0.0))) * math.exp(price)
-        mu = gaussian.mu(0.0, start) if start > 0 else 0.0
-    return 1 / mu if mu > 0 else math.inf
+        start = 1 - (1 - float(gaussian.delta(whole, 0.0))) * _exp(price)
+        mu = gaussian.mu(0.0 * start, np.maximum(start, 0.0))
+    with np.errstate(divide="ignore"):
+        return 1 / np.asarray(mu)
+
+
+_log1p, _exp = np.vectorize(math.log1p, otypes=[float]), np.vectorize(math.exp, otypes=[float])
+"""Functions of the C library: those of NumPy may differ from one processor to another in the last digit."""
 
 
 objective_perturbation = ObjectivePerturbationAlgorithm()

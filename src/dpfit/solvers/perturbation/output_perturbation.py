@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from dpfit.solvers.perturbation.minimizer import (
     Accuracy,
     Objective,
     accuracy,
+    distances,
     largest_count,
     minimize,
     smoothest,
@@ -77,8 +78,7 @@ class NoisyMinimizer(Mechanism):
     @property
     def sensitivity(self) -> float:
         """How far one record moves the computed minimizer, at most; rounded up."""
-        exact = gradient_change(self.problem, self.relation) / (self.problem.n * self.ridge)
-        return (exact + 2 * self.accuracy.distance) * (1 + 1e-12)
+        return sensitivity(self.problem, self.relation, self.problem.n * self.ridge, self.accuracy.distance)
 
     @property
     def work(self) -> Work:
@@ -112,6 +112,14 @@ class NoisyMinimizer(Mechanism):
         return noisy if self.problem.domain is None else self.problem.domain.project(noisy)
 
 
+S = TypeVar("S", float, Floats)
+
+
+def sensitivity(problem: Minimize, relation: str, strength: S, distance: S) -> S:
+    """How far one record moves a minimizer that is computed to a certified ``distance``; rounded up."""
+    return (gradient_change(problem, relation) / strength + 2 * distance) * (1 + 1e-12)
+
+
 def gradient_change(problem: Minimize, relation: str) -> float:
     """How far one record moves the summed gradient, at any parameter whatsoever."""
     loss = problem.loss
@@ -135,15 +143,15 @@ def newton_cost(problem: Minimize) -> Work:
     return Work(gradients=10.0 * problem.n, passes=20.0)
 
 
-def excess(problem: Minimize, ridge: float, noise: str, scale: float) -> float:
-    """Predicted increase of the mean objective by noise on the parameter, for rows that are isotropic.
+def excess(problem: Minimize, ridges: Floats, noise: str, scales: Floats) -> Floats:
+    """Predicted increase of the mean objective by noise on the parameter, for isotropic rows, for each ridge and scale.
 
     Their Hessian is the largest curvature over the dimension in every direction. Far out, losses grow linearly.
     """
     d = problem.dimension
-    square = d * scale**2 * (1 if noise == "gaussian" else d + 1)
-    quadratic = (smoothest(problem) / d + ridge) * square / 2
-    return min(quadratic, steepest(problem) * math.sqrt(square) + ridge * square / 2)
+    square = d * scales**2 * (1 if noise == "gaussian" else d + 1)
+    quadratic = (smoothest(problem) / d + ridges) * square / 2
+    return np.minimum(quadratic, steepest(problem) * np.sqrt(square) + ridges * square / 2)
 
 
 @dataclass(frozen=True)
@@ -172,7 +180,7 @@ class OutputPerturbation:
         template = Gaussian(1.0) if noise == "gaussian" else L2Laplace(1.0, problem.dimension)
         multiplier = calibrate(template, target).noise_multiplier
         if ridge is None:
-            ridge = best_ridge(problem, lambda r: _predicted(problem, budget.relation, r, noise, multiplier))
+            ridge = best_ridge(problem, lambda ridges: _predicted(problem, budget.relation, ridges, noise, multiplier))
         return Step(NoisyMinimizer(problem, budget.relation, ridge, noise, multiplier), _basis(problem, budget))
 
     def example(self, relation: str) -> tuple[Minimize, Any, Any]:
@@ -217,12 +225,13 @@ def _expected(plan: Step) -> float:
     return math.inf if plan.risk is None else plan.risk.expected
 
 
-def _predicted(problem: Minimize, relation: str, ridge: float, noise: str, multiplier: float) -> float:
-    try:
-        mechanism = NoisyMinimizer(problem, relation, ridge, noise, multiplier)
-    except ValueError:
-        return math.inf
-    return excess(problem, ridge, noise, multiplier * mechanism.sensitivity)
+def _predicted(problem: Minimize, relation: str, ridges: Floats, noise: str, multiplier: float) -> Floats:
+    """Predicted excess by noise at each ridge; infinite where no minimizer is certified."""
+    strengths = problem.n * ridges
+    moved = sensitivity(problem, relation, strengths, distances(problem, strengths, relation))
+    with np.errstate(over="ignore", invalid="ignore"):
+        risks = excess(problem, ridges, noise, multiplier * moved)
+    return np.where(np.isfinite(moved), risks, math.inf)
 
 
 def minimizer_assumptions(problem: Minimize, budget: Budget) -> tuple[Assumption, ...]:
