@@ -227,7 +227,7 @@ class IsotropicRule:
         """Second moments of rows that favour no direction, which stand in for released ones."""
         return np.asarray(self.problem.bounds.row_norm**2 / self.problem.n_features * np.eye(self.problem.n_features))
 
-    @property
+    @cached_property
     def risk(self) -> Risk:
         """Power mean of the risks that are predicted for `noisy_gd` on reference designs, each in its own geometry.
 
