@@ -367,7 +367,7 @@ ROWS: list[dict[str, Any]] = [
         "tier": "reference",
         "auto_candidate": False,
         "summary": "one sample as it comes from a sampler, with the promise that its certificate allows",
-        "reference": "[GT20] Section 1, corrected; [Liu24] Theorem 3.6.4, corrected",
+        "reference": "[GT20] Section 1.2, corrected; [Liu24] Theorem 3.6.4, corrected",
     },
     {
         "name": "gibbs_posterior_sampler",
