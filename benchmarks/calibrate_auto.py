@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dpfit.solvers.supposed import supposed_margins
 from numpy.typing import NDArray
 
 from auto import SOLVERS, grid, measured
 from dpfit.privacy import Budget
 from dpfit.solvers import calibration
 from dpfit.solvers.auto import FACTORS, auto
+from dpfit.solvers.descents.scales import CLIP, gradient_bound, natural_unit
 from dpfit.solvers.gradient import predicted as predictions
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.gradient.scales import CLIP, natural_unit, unclipped
-from dpfit.solvers.supposed import supposed_margins
 from synthetic import Case
 
 TABLE = Path(calibration.__file__)
@@ -90,11 +90,11 @@ def clip_bias(losses: tuple[str, ...]) -> float:
     for loss, design, size, d in itertools.product(losses, designs, ("small", "large"), (3, 6, 12)):
         case = replace(blank, loss=loss, design=design[0], power=design[1], size=size, d=d)
         problem = case.problem
-        plan = noisy_gd.plan(problem, Budget(mu=1e4), max_passes=1000, clip=CLIP * unclipped(problem))
+        plan = noisy_gd.plan(problem, Budget(mu=1e4), max_passes=1000, clip=CLIP * gradient_bound(problem))
         excess = float(case.excess(plan, 1).mean())
-        hard, easy = supposed_margins(problem, unclipped(problem), natural_unit(problem))
+        hard, easy = supposed_margins(problem, gradient_bound(problem), natural_unit(problem))
         worth = (hard if size == "small" else easy).deviation / problem.bounds.row_norm
-        ratios.append(excess / (unclipped(problem) * worth))
+        ratios.append(excess / (gradient_bound(problem) * worth))
     return float(np.median(ratios))
 
 

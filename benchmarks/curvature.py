@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpfit.solvers.gradient.noisy_gd import gaussian_multiplier, noisy_gd
+from dpfit.privacy import calibrate
+from dpfit.privacy.event import Gaussian
+from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
 from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
 from synthetic import Case
@@ -35,7 +37,7 @@ SETTINGS = ((3, 0.3, 1.0), (5, 0.3, 1.0), (8, 0.3, 1.0), (5, 0.3, 3.0), (8, 0.5,
 def newton(case: Case, steps: int, share: float, raised: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """Damped Newton steps on the logistic loss under add/remove: gradients move by one, Hessians by a quarter."""
     rows, labels, d = case.records.matrix, case.records.labels, case.d
-    whole = gaussian_multiplier("newton", case.budget)
+    whole = calibrate(Gaussian, case.budget).noise_multiplier
     slope_noise, bend_noise = whole * math.sqrt(steps / (1 - share)), whole * math.sqrt(steps / share) / 4
     theta = np.zeros(d)
     for _ in range(steps):

@@ -58,12 +58,12 @@ def ours(setting: Setting, repeats: int) -> float:
     from dpfit.data.dataset import InMemory
     from dpfit.losses import Bounds, Logistic
     from dpfit.noise import Source
-    from dpfit.solvers.gradient.dp_sgd import NoisySGD
+    from dpfit.solvers.gradient.dp_sgd import SampledDescent
 
     _, n, n_features, batch = setting
     data = InMemory(*records(n, n_features))
     problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=n_features)
-    mechanism = NoisySGD(problem, "add_remove", 1.0, round(n / batch), batch, 1.0, 0.5, 0.9, 0.25)
+    mechanism = SampledDescent(problem, "add_remove", 1.0, round(n / batch), batch, 1.0, 0.5, 0.9, 0.25)
     return best(lambda: mechanism.run(data, Run(Source())), repeats)
 
 

@@ -132,9 +132,9 @@ def _classified(table: str, quick: bool) -> tuple[list[dict[str, Any]], list[dic
     figures.append({"table": table, "model": "scikit-learn, not private", "accuracy": accuracy, "log_loss": loss})
     common = {"row_norm": 1.0, "fit_intercept": False}
     kinds = {
-        "dpfit, add/remove": {"delta": DELTA, "neighbours": "add_remove", "n_public": len(train)},
+        "dpfit, add/remove": {"delta": DELTA, "relation": "add_remove", "n_declared": len(train)},
         "dpfit, replace-one": {"delta": DELTA},
-        "dpfit, pure, add/remove": {"neighbours": "add_remove", "n_public": len(train)},
+        "dpfit, pure, add/remove": {"relation": "add_remove", "n_declared": len(train)},
     }
     for name, settings in kinds.items():
         for epsilon in (1.0,) if quick else EPSILONS:
@@ -175,7 +175,7 @@ def on_wine(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             for seed in range(3 if quick else 20):
                 order = np.random.default_rng(seed).permutation(len(labels))
                 train, test = order[: int(0.8 * len(order))], order[int(0.8 * len(order)) :]
-                settings = {"neighbours": "add_remove", "n_public": len(train), "random_state": seed}
+                settings = {"relation": "add_remove", "n_declared": len(train), "random_state": seed}
                 model = LinearRegression(epsilon, DELTA, bounds=(low, high), y_bounds=(0, 10), **settings)
                 private.append(r2(labels[test], model.fit(rows[train], labels[train]).predict(rows[test])))
                 usual = linear_model.LinearRegression().fit(rows[train], labels[train])

@@ -38,9 +38,9 @@ from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Huber
 from dpfit.noise import Source
 from dpfit.privacy import Budget
+from dpfit.solvers.descents.scales import gradient_bound
 from dpfit.solvers.gibbs.asap_perturb import asap_perturb
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.gradient.scales import unclipped
 from dpfit.solvers.perturbation.minimizer import Objective, accuracy, minimize
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
 
@@ -53,7 +53,7 @@ LABELS = 4.0
 GUARDS = {"wide": (5.0, 4.0), "tight": (3.0, 1.5)}
 """Bounds on the norm of a row and on the slope of the loss."""
 LOCALIZING = 0.47
-"""The share of epsilon that finds the ball of a localized sample, as card 30/X5 has it."""
+"""The share of epsilon that finds the ball of a localized sample."""
 MISSED = 0.01
 """The chance, in the reference, that the ball does not hold the minimizer."""
 SEED = 20261116
@@ -196,7 +196,7 @@ def released(method: str, wine: Wine, promise: str, level: float, draws: int, rn
     elif method == "noisy GD":
         plan = noisy_gd.plan(problem, budget)
     elif method == "noisy GD, not clipped":
-        plan = noisy_gd.plan(problem, budget, clip=unclipped(problem))
+        plan = noisy_gd.plan(problem, budget, clip=gradient_bound(problem))
     else:
         plan = asap_perturb.plan(problem, budget)
     return drawn(plan, wine, draws, rng_seed)

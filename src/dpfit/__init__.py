@@ -9,44 +9,39 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "Answer": "dpfit.core",
-    "BoundedMean": "dpfit.models",
     "Budget": "dpfit.privacy",
     "BudgetExceeded": "dpfit.ledger",
-    "Chain": "dpfit.core",
-    "GeometricMedian": "dpfit.models",
+    "Composition": "dpfit.core",
     "Guarantee": "dpfit.privacy",
-    "HuberRegressor": "dpfit.models",
+    "Interact": "dpfit.core",
     "Interaction": "dpfit.core",
     "LeakWarning": "dpfit.models",
     "Ledger": "dpfit.ledger",
-    "LinearRegression": "dpfit.models",
-    "LinearSVC": "dpfit.models",
-    "LogisticRegression": "dpfit.models",
     "Minimize": "dpfit.core",
     "Plan": "dpfit.core",
-    "Interact": "dpfit.core",
-    "QuantileRegressor": "dpfit.models",
     "Release": "dpfit.core",
-    "Ridge": "dpfit.models",
     "Schema": "dpfit.data.schema",
-    "Select": "dpfit.core",
-    "Split": "dpfit.core",
+    "Selection": "dpfit.core",
+    "Stage": "dpfit.core",
     "Step": "dpfit.core",
-    "Until": "dpfit.core",
+    "TransformedPlan": "dpfit.core",
     "calibrate": "dpfit.privacy",
     "plan_from_json": "dpfit.core",
     "private_score": "dpfit.models",
 }
 
-__all__ = ["__version__", *sorted(_PUBLIC)]
-
 
 def __getattr__(name: str) -> Any:
-    # Names are imported on first use, so that `import dpfit` costs nothing.
-    if name not in _PUBLIC:
+    # Names are imported on first use, so that `import dpfit` costs nothing. The estimators have a table of their own.
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    if name == "__all__":
+        return __dir__()
+    estimators = {} if name.startswith("_") else import_module("dpfit.models.table").ESTIMATORS
+    if name not in estimators:
         raise AttributeError(f"module 'dpfit' has no attribute {name!r}")
-    return getattr(import_module(_PUBLIC[name]), name)
+    return estimators[name].load()
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return ["__version__", *sorted([*_PUBLIC, *import_module("dpfit.models.table").ESTIMATORS])]

@@ -21,8 +21,8 @@ from dpfit.geometry.symmetric import pack
 from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic, Softmax
 from dpfit.mechanisms.counting import Flags
 from dpfit.privacy import Budget
-from dpfit.solvers.gradient.dp_sgd import NoisySGD, sampled_basis
-from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_basis
+from dpfit.solvers.gradient.dp_sgd import SampledDescent
+from dpfit.solvers.gradient.last_iterate_gd import LastIterateDescent
 from dpfit.solvers.gradient.noisy_gd import trajectory_basis
 from dpfit.solvers.gradient.preconditioned_gd import MappedGD
 
@@ -70,9 +70,9 @@ def last_iterate():
     """Linear losses and a ridge: every step contracts by the same factor, and the last iterate is normal."""
     n, steps, ridge = 5, 6, 0.3
     problem = Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, ridge=ridge)
-    mechanism = LastIterateGD(problem, "replace", 1.0, steps, 1.0, 1.0)
+    mechanism = LastIterateDescent(problem, "replace", 1.0, steps, 1.0, 1.0)
     mechanism = replace(mechanism, noise=mechanism.event.mu)
-    plan = Step(mechanism, last_iterate_basis(mechanism, Budget(mu=1.0)))
+    plan = Step(mechanism, mechanism.basis(Budget(mu=1.0)))
     rows = np.zeros((n, 1))
     rows[-1] = 1.0
     end = -float(np.sum((1 - ridge) ** np.arange(steps))) / n
@@ -93,8 +93,8 @@ def sampled_descent():
     """Absolute errors with labels far away: gradients are the records or their opposites, wherever they are taken."""
     n, steps = 10, 5
     problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), n_features=1)
-    mechanism = NoisySGD(problem, "replace", math.sqrt(steps), steps, float(n), 1.0, 1.0)
-    plan = Step(mechanism, sampled_basis(mechanism.problem.loss, Budget(mu=1.0)))
+    mechanism = SampledDescent(problem, "replace", math.sqrt(steps), steps, float(n), 1.0, 1.0)
+    plan = Step(mechanism, mechanism.basis(Budget(mu=1.0)))
     labels = np.tile([1e6, -1e6], n // 2)
     other = np.append(labels[:-1], 1e6)
     ends = (0.0, 2.0 * steps / n)

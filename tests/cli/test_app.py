@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import dpfit
 from dpfit.catalogue import ENTRIES
 from dpfit.cli.app import app
+from dpfit.theory.results import RESULTS
 
 
 def run(*arguments: str):
@@ -27,19 +28,42 @@ def test_algorithms_as_json_is_json():
     rows = json.loads(text)
     assert code == 0
     assert [row["name"] for row in rows] == [entry.name for entry in ENTRIES]
-    assert set(rows[0]) == {"name", "problem", "guarantees", "reference", "cards", "summary"}
+    assert set(rows[0]) == {"name", "problem", "guarantees", "reference", "summary"}
 
 
 def test_one_algorithm_is_told_about_in_full():
     code, text = run("algorithms", "laplace_mean")
     assert code == 0
-    for part in ("pure", "[Gan22]", "from dpfit.mechanisms.mean import laplace_mean"):
+    for part in ("pure", "[Gan22]", "from dpfit.mechanisms.mean import laplace_mean", "Arun Ganesh"):
         assert part in text
     code, text = run("algorithms", "laplace_mean", "--json")
     assert [row["name"] for row in json.loads(text)] == ["laplace_mean"]
     code, text = run("algorithms", "laplace_meen")
     assert code == 2
     assert "no algorithm 'laplace_meen'" in text
+
+
+def test_results_are_listed_by_document():
+    code, text = run("algorithms", "--results", "--json")
+    found = json.loads(text)
+    assert code == 0
+    assert found["results"] == [row.to_json() for row in RESULTS]
+    assert {row["document"] for row in found["results"]} == {work["key"] for work in found["documents"]}
+    code, text = run("algorithms", "--results")
+    assert code == 0
+    assert all(part in text for part in ("[Liu24] Daogao Liu", "Theorem 3.6.2", "regularized_exp_", "replaced: by"))
+
+
+def test_results_of_one_algorithm_are_those_that_it_serves():
+    code, text = run("algorithms", "noisy_gd", "--results", "--json")
+    found = json.loads(text)["results"]
+    assert code == 0
+    assert {"Section 1.4", "Equation 2"} <= {row["number"] for row in found}
+    assert {row["object"] for row in found} == {"noisy_gd"}
+    code, text = run("algorithms", "noisy_gd", "--results")
+    assert "Differentially private" in text
+    assert "laplace" not in text
+    assert run("algorithms", "noisy_dg", "--results")[0] == 2
 
 
 def test_version_and_module_entry_point():

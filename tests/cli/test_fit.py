@@ -14,7 +14,7 @@ from dpfit.privacy import Budget, Guarantee
 HEADER = "age,ward,ill,stay\n"
 KEYS = {
     "schema", "fitted", "target", "coefficients", "promise", "guarantee", "plan", "predicted_risk", "private",
-    "budget", "warnings", "model", "report",
+    "references", "budget", "warnings", "model", "report",
 }  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def test_predictions_are_a_csv_in_the_order_of_the_table(dpfit, table, ill, tmp_
 
 
 def test_the_promise_is_what_was_asked_for(dpfit, table, ill):
-    for more in ((), ("--delta", "1e-6", "--solver", "noisy_gd"), ("--neighbours", "add_remove", "--n-public", 3900)):
+    for more in ((), ("--delta", "1e-6", "--solver", "noisy_gd"), ("--relation", "add_remove", "--n-declared", 3900)):
         shown = dpfit("fit", table, "--schema", ill, "--model", "logistic", "--epsilon", 0.5, *more, "--json")
         found = json.loads(shown.stdout)
         assert set(found) == KEYS
@@ -132,9 +132,9 @@ def test_users_are_protected_and_rows_without_a_user_are_not_used(dpfit, ill, tm
         "who",
         "--max-rows",
         2,
-        "--neighbours",
+        "--relation",
         "add_remove",
-        "--n-public",
+        "--n-declared",
         3000,
     )
     asked = ("--model", "logistic", "--epsilon", 4, *users, "--out", out, "--json")
@@ -147,7 +147,7 @@ def test_users_are_protected_and_rows_without_a_user_are_not_used(dpfit, ill, tm
 def test_nothing_said_depends_on_cells_or_on_a_private_number_of_rows(dpfit, ill, tmp_path):
     # Same columns; other values, other numbers of rows, cells that cannot be read.
     contents = ["50,north,yes,1\n" * 60, "secret,secret,secret,secret\n" * 61, "1e999,,,\nnan,-inf,x,\n" * 30]
-    asked = ("--model", "logistic", "--epsilon", 1, "--neighbours", "add_remove", "--n-public", 60, "--json")
+    asked = ("--model", "logistic", "--epsilon", 1, "--relation", "add_remove", "--n-declared", 60, "--json")
     said = []
     for content in contents:
         path = tmp_path / "patients.csv"
@@ -203,7 +203,7 @@ def test_a_delta_that_allows_to_publish_a_record_is_warned_about(dpfit, table, i
         (("--max-rows", "3"), "go with --unit user"),
         (("--public", "other.csv"), "needs --delta"),
         (("--public", "other.csv", "--delta", "1e-6"), "other.csv"),
-        (("--neighbours", "add_remove"), "give --n-public N"),
+        (("--relation", "add_remove"), "give --n-declared N"),
         (("--quantile", "0.5"), "for --model quantile"),
         (("--ledger", "budgets.ledger"), "--dataset NAME"),
         (("--epsilon", "-1"), "above 0"),
@@ -229,7 +229,7 @@ def test_a_ledger_that_is_not_there_is_a_refusal(dpfit, table, ill, tmp_path):
 
 def test_promises_of_another_kind_than_the_budget_are_refused(dpfit, table, ill, ledger):
     ledger.register("patients", Budget(epsilon=5.0))
-    asked = ("--model", "logistic", "--epsilon", 1, "--neighbours", "add_remove", "--n-public", 4000)
+    asked = ("--model", "logistic", "--epsilon", 1, "--relation", "add_remove", "--n-declared", 4000)
     result = dpfit("fit", table, "--schema", ill, *asked, "--ledger", ledger.path, "--dataset", "patients")
     assert result.exit_code == 1
     assert "add_remove" in result.stderr
@@ -312,3 +312,16 @@ class TestModelFiles:
         assert "no column 'ward'; it has 'age'" in result.stderr
         assert "secret" not in result.output
         assert "there is no model" in dpfit("predict", tmp_path / "none.json", table).stderr
+
+
+def test_former_names_of_options_work_and_warn(dpfit, table, ill):
+    asked = ("--schema", ill, "--model", "logistic", "--epsilon", 1, "--json")
+    old = dpfit("fit", table, *asked, "--neighbours=add_remove", "--n-public", 4000)
+    new = dpfit("fit", table, *asked, "--relation", "add_remove", "--n-declared", 4000)
+    assert old.stderr.splitlines() == [
+        f"warning: {name}; the old name works in this version only"
+        for name in ("--neighbours is now --relation", "--n-public is now --n-declared")
+    ]
+    assert (old.exit_code, new.exit_code, new.stderr) == (0, 0, "")
+    assert json.loads(old.stdout)["plan"] == json.loads(new.stdout)["plan"]
+    assert "neighbours" not in dpfit("fit", "--help").stdout

@@ -13,7 +13,7 @@ from dpfit.privacy import Budget
 
 KEYS = {
     "schema", "fitted", "target", "rows", "epsilon", "delta", "reach", "promise", "guarantee", "plan",
-    "predicted_risk", "considered", "curve", "ledger", "warnings",
+    "references", "predicted_risk", "considered", "curve", "ledger", "warnings",
 }  # fmt: skip
 
 
@@ -23,14 +23,17 @@ def planned(dpfit, schema, *more):
     return json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("more", [(), ("--delta", "1e-6"), ("--neighbours", "add_remove")])
+@pytest.mark.parametrize("more", [(), ("--delta", "1e-6"), ("--relation", "add_remove")])
 def test_the_plan_is_the_one_that_fit_runs(dpfit, table, ill, more):
     found = planned(dpfit, ill, "--epsilon", 1, *more)
     assert set(found) == KEYS
-    asked = ("--model", "logistic", "--epsilon", 1, *more, *(("--n-public", 4000) if "add_remove" in more else ()))
+    asked = ("--model", "logistic", "--epsilon", 1, *more, *(("--n-declared", 4000) if "add_remove" in more else ()))
     ran = json.loads(dpfit("fit", table, "--schema", ill, *asked, "--json").stdout)
     assert found["plan"] == ran["plan"]
     assert found["guarantee"] == ran["guarantee"]
+    assert found["references"] == ran["references"]
+    assert all(work["key"] in found["guarantee"]["basis"]["theorem"] for work in found["references"])
+    assert found["references"]
     assert found["predicted_risk"] == ran["predicted_risk"]
 
 
@@ -38,6 +41,7 @@ def test_the_promise_is_told_at_the_delta_that_was_asked_for(dpfit, ill):
     shown = dpfit("plan", "--rows", 4000, "--schema", ill, "--model", "logistic", "--epsilon", 1, "--delta", "1e-5")
     assert "epsilon = 1 at delta = 1e-5" in shown.stdout
     assert "1e-6" not in shown.stdout
+    assert "references" in shown.stdout
     assert planned(dpfit, ill, "--epsilon", 1, "--delta", "1e-5")["promise"].startswith("epsilon = 1 at delta = 1e-5")
 
 
@@ -99,11 +103,11 @@ def test_the_ledger_is_asked_and_not_charged(dpfit, ill, tmp_path):
 
 
 def test_users_can_be_planned_for(dpfit, ill):
-    users = ("--unit", "user", "--max-rows", 3, "--neighbours", "add_remove")
+    users = ("--unit", "user", "--max-rows", 3, "--relation", "add_remove")
     found = planned(dpfit, ill, "--epsilon", 1, *users)
     assert found["guarantee"]["basis"]["unit"] == "user"
-    assert found["plan"]["max_rows"] == 3
-    alone = planned(dpfit, ill, "--epsilon", 1, "--neighbours", "add_remove")
+    assert found["plan"]["transformation"]["max_rows"] == 3
+    alone = planned(dpfit, ill, "--epsilon", 1, "--relation", "add_remove")
     assert found["predicted_risk"] > alone["predicted_risk"]
 
 

@@ -17,7 +17,17 @@ def counts(dpfit, table, schema, *more):
 
 def test_crossed_columns_are_counted(dpfit, table, ill):
     found = counts(dpfit, table, ill, "--by", "ward", "--by", "age", "--bins", "age=0,25,100", "--epsilon", 1)
-    assert set(found) == {"schema", "counts", "level", "promise", "guarantee", "plan", "private", "budget"}
+    assert set(found) == {
+        "schema",
+        "counts",
+        "level",
+        "promise",
+        "guarantee",
+        "references",
+        "plan",
+        "private",
+        "budget",
+    }
     assert Guarantee.from_json(found["guarantee"]).pure == 1.0
     by_label = {one["label"]: one for one in found["counts"]}
     # Noise of scale about 2: sixty is forty-nine more than could be seen in a million runs.

@@ -30,6 +30,16 @@ class Echo(Mechanism):
         return int(run.noise.integers(2**62, 1)[0])
 
 
+@dataclass(frozen=True)
+class Unplugged(Echo):
+    """Fails before it looks at the data."""
+
+    kind = "test_unplugged"
+
+    def run(self, data: Any, run: Run) -> int:
+        raise RuntimeError("no power")
+
+
 class Unread:
     touched = 0
 
@@ -49,6 +59,9 @@ class Book:
 
     def commit(self, token: int, release: Release) -> None:
         self.log.append(("commit", token))
+
+    def abandon(self, token: int, why: str = "", *, touched: bool = True) -> None:
+        self.log.append(("abandon", touched))
 
 
 PLAN = Step(Echo(), Basis("a theorem"))
@@ -77,9 +90,17 @@ def test_a_crash_keeps_the_reservation():
     assert book.log == [("reserve", 0)]
 
 
+def test_a_failure_before_any_record_was_read_gives_the_reservation_back():
+    data = Unread()
+    book = Book(data)
+    with pytest.raises(RuntimeError, match="no power"):
+        Step(Unplugged(), Basis("a theorem")).run(data, account=book)
+    assert book.log == [("reserve", 0), ("abandon", False)]
+
+
 def test_data_that_the_plan_was_not_made_for_cost_nothing():
     """Found out from public facts, before the reservation."""
-    problem, data, _ = noisy_gd.example("replace")
+    problem = noisy_gd.example("replace").problem
     plan = noisy_gd.plan(problem, Budget(mu=1.0))
     for wrong, hint in (
         (InMemory(np.zeros((3, 2)), np.zeros(3)), "the plan is for n = 20 records, the data have 3"),
@@ -93,7 +114,7 @@ def test_data_that_the_plan_was_not_made_for_cost_nothing():
 
 
 def test_under_add_remove_no_message_tells_the_number_of_records():
-    problem, _, _ = noisy_gd.example("add_remove")
+    problem = noisy_gd.example("add_remove").problem
     plan = noisy_gd.plan(problem, Budget(mu=1.0, relation="add_remove"))
     for n in (1, 7, 40):
         plan.run(InMemory(np.zeros((n, 2)), np.zeros(n)))

@@ -23,12 +23,13 @@ from dpfit.mechanisms.generalized_gaussian import calibrated_scale
 from dpfit.noise import Source
 from dpfit.privacy import Budget, NotReachable, account, gaussian
 from dpfit.privacy.event import GeneralizedGaussian
+from oracles.views import viewed
 
 APPROXIMATE = Budget(epsilon=1.0, delta=1e-6)
 
 
 def planned(workload, budget=APPROXIMATE, **options):
-    return declared_answers.plan(Answer(n=3, workload=workload), budget, **options)
+    return declared_answers.plan(Answer(workload=workload), budget, **options)
 
 
 @pytest.mark.parametrize(
@@ -122,17 +123,17 @@ def test_the_scale_is_the_smallest_of_all_bounds_and_needed_to_an_eighth(norms, 
 )
 def test_who_wins_among_a_thousand_answers(norms, budget, label):
     plan = planned(DeclaredQueries(1000, **norms), budget)
-    assert plan.considered[0].label.startswith(label)
+    assert plan.considered[0].name.startswith(label)
     assert plan.guarantee.meets(budget)
-    errors = [candidate.error for candidate in plan.considered]
+    errors = [candidate.risk for candidate in plan.considered]
     assert errors == sorted(errors)
-    assert len({candidate.label for candidate in plan.considered}) == len(errors)
+    assert len({candidate.name for candidate in plan.considered}) == len(errors)
 
 
 def test_in_few_dimensions_one_vector_of_noise_errs_least_under_l2():
     """Gamma(k) radius in the l2 norm, (k = 5): 3.69 against 5 in the maximum norm and 6.6 for the Gaussian."""
     plan = planned(DeclaredQueries(5, l2=1.0))
-    assert plan.considered[0].label == "K-norm (l2)"
+    assert plan.considered[0].name == "K-norm (l2)"
     assert plan.risk.expected == pytest.approx(3.689, abs=2e-3)
 
 
@@ -153,7 +154,7 @@ def test_one_vector_of_noise_has_the_predicted_errors(norm):
     """The mean largest error of 5000 draws, within five standard errors of the law; 5% would be seen."""
     workload = DeclaredQueries(6, l2=2.0, linf=1.5)
     mechanism = NoisyAnswers(KNormAnswerNoise(3.0, norm), workload)
-    largest = np.abs(mechanism.run_many(np.zeros((1, 6)), Run(Source(3)), 5000)).max(axis=1)
+    largest = np.abs(mechanism.run_many(viewed(np.zeros((1, 6))), Run(Source(3)), 5000)).max(axis=1)
     error = largest.std() / math.sqrt(5000)
     assert abs(largest.mean() - mechanism.errors.expected_max) < 5 * error < 0.04 * largest.mean()
 
@@ -162,8 +163,8 @@ def test_both_norms_together_need_less_noise_than_either():
     """A hundred thousand answers of which about two thousand can move by one: 15% below the Gaussian."""
     plan = planned(DeclaredQueries(100_000, l1=2000.0, linf=1.0), noise=("gaussian", "generalized_gaussian"))
     best, other = plan.considered
-    assert best.label.startswith("generalized Gaussian")
-    assert best.error < 0.85 * other.error
+    assert best.name.startswith("generalized Gaussian")
+    assert best.risk < 0.85 * other.risk
 
 
 def test_the_basis_says_that_sensitivities_are_declared():
@@ -187,7 +188,7 @@ def test_drawn_noise_has_the_law_that_is_accounted(bound):
     draws, scale, shape = 40_000, 7.0, 2.7
     workload = DeclaredQueries(draws, l1=3.0, linf=1.0)
     mechanism = NoisyAnswers(PowerAnswerNoise(scale, shape, bound), workload)
-    noise = mechanism.run(np.full((1, draws), 0.3), Run(Source(9))) - 0.3
+    noise = mechanism.run(viewed(np.full((1, draws), 0.3)), Run(Source(9))) - 0.3
 
     def statistic(assumed):
         edges = gennorm(shape, scale=assumed).ppf(np.linspace(0, 1, 41)[1:-1])
@@ -251,10 +252,10 @@ def test_cells_that_are_not_numbers_are_zero_in_silence():
         (lambda: PowerAnswerNoise(1.0, 3.0, "norm"), "bound"),
         (lambda: KNormAnswerNoise(1.0, "l1"), "norm"),
         (lambda: KNormAnswerNoise(0.0), "noise_multiplier"),
-        (lambda: planned(Flags(3)), "declared sensitivities"),
+        (lambda: planned(Flags(3)), "DeclaredQueries"),
         (lambda: planned(DeclaredQueries(3, l1=1.0), noise=("cauchy",)), "cauchy"),
         (lambda: planned(DeclaredQueries(3, l1=1.0), minimize="worst"), "minimize"),
-        (lambda: DeclaredQueries(3, l1=1.0).answers([[1.0, 2.0]]), "rows of 3"),
+        (lambda: DeclaredQueries(3, l1=1.0).answers([[1.0, 2.0]]), "records of 3"),
         (lambda: DeclaredQueries(3, l1=1.0).answers([["a", "b", "c"]]), "array of numbers"),
     ],
 )

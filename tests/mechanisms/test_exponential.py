@@ -11,6 +11,7 @@ from dpfit.core import Answer, Run
 from dpfit.mechanisms.exponential import BestCandidate, ExponentialChoice, exponential
 from dpfit.noise import Source
 from dpfit.privacy import Budget
+from oracles.views import viewed
 
 RELATIONS = ("replace", "add_remove")
 
@@ -18,7 +19,7 @@ RELATIONS = ("replace", "add_remove")
 def probabilities(mechanism, rows):
     """The law of the choice, from its definition: proportional to exp(-gap / scale)."""
     weights = np.exp(
-        -mechanism._gaps(np.asarray(rows, dtype=float).reshape(-1, mechanism.query.candidates)) / mechanism.scale
+        -mechanism.gaps(np.asarray(rows, dtype=float).reshape(-1, mechanism.query.candidates)) / mechanism.scale
     )
     return weights / weights.sum()
 
@@ -42,7 +43,7 @@ def test_log_ratios_of_all_neighbours_have_range_epsilon_at_most_and_attain_it(r
 def test_choices_have_the_law():
     mechanism = ExponentialChoice(2.0, BestCandidate(4), 5, "replace")
     rows = np.array([[1, 0, 0.5, 0], [1, 0.2, 0, 0], [0, 1, 1, 0], [1, 1, 0, 0], [1, 0, 1, 0.3]], dtype=float)
-    drawn = np.ravel(mechanism.run_many(rows, Run(Source(1)), 50_000))
+    drawn = np.ravel(mechanism.run_many(viewed(rows), Run(Source(1)), 50_000))
     # exp(epsilon * score / (2 * span)): scores 4, 2.2, 2.5, 0.3.
     expected = np.exp(2.0 * np.array([4, 2.2, 2.5, 0.3]) / 2)
     assert chisquare(np.bincount(drawn, minlength=4), 50_000 * expected / expected.sum()).pvalue > 1e-6
@@ -79,7 +80,8 @@ def test_budgets(relation):
 def test_refusals():
     with pytest.raises(ValueError, match="lower < upper"):
         BestCandidate(3, 1.0, 1.0)
-    mechanism = ExponentialChoice(1.0, BestCandidate(2), 3, "replace")
-    for rows, match in ((np.zeros((3, 4)), "2 scores"), (np.zeros((2, 2)), "n = 3"), ([["a", "b"]], "array of scores")):
+    plan = exponential.plan(Answer(n=3, workload=BestCandidate(2)), Budget(epsilon=1.0))
+    refused = ((np.zeros((3, 4)), "2 scores"), (np.zeros((2, 2)), "n = 3"), ([["a", "b"]] * 3, "array of scores"))
+    for rows, match in refused:
         with pytest.raises(ValueError, match=match):
-            mechanism.run(rows, Run(Source(1)))
+            plan.run(rows)

@@ -14,7 +14,6 @@ from dpfit.mechanisms.counting import Flags, NoisyCounts
 from dpfit.mechanisms.gaussian_counts import gaussian_counts
 from dpfit.mechanisms.generalized_gaussian import (
     GeneralizedGaussianCountNoise,
-    GeneralizedGaussianCounts,
     best_shape,
     calibrated_scale,
     generalized_gaussian,
@@ -24,6 +23,7 @@ from dpfit.privacy import Budget, gaussian
 from dpfit.privacy.account import curve
 from dpfit.theory.generalized_gaussian import IndependentErrors
 from oracles import continuous
+from oracles.views import viewed
 
 RELATIONS = ("replace", "add_remove")
 SHAPES = (1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
@@ -125,8 +125,8 @@ def test_the_scale_falls_as_the_budget_grows():
 
 
 @pytest.mark.parametrize(("number", "shape"), [(100, 2.8), (1000, 3.7), (10_000, 4.2), (10**5, 4.65), (10**6, 5.0)])
-def test_the_best_shapes_of_card_c07(number, shape):
-    """The card has 3.0 at k = 100 for large-k scaling; exact calibration moves it to 2.8. Errors are flat around it."""
+def test_the_best_shapes_match_the_tabulated_ones(number, shape):
+    """Large-k scaling gives 3.0 at k = 100; exact calibration moves it to 2.8. Errors are flat around it."""
     chosen = best_shape(number, number, BUDGET, "max")
     assert chosen == pytest.approx(shape, abs=0.1)
 
@@ -165,7 +165,7 @@ def test_drawn_noise_has_the_rounded_law():
     """Chi-square over 60 integers, 40,000 draws (some from the table), false alarm 1e-9; a 5% larger scale is seen."""
     scale, shape, draws = 12.0, 3.7, 40_000
     mechanism = NoisyCounts(GeneralizedGaussianCountNoise(scale, shape), Flags(draws), "replace")
-    noise = mechanism.run(np.zeros((1, draws)), Run(Source(4)))
+    noise = mechanism.run(viewed(np.zeros((1, draws))), Run(Source(4)))
     cells = np.arange(-16, 17)
     counts = np.array([np.sum(noise == cell) for cell in cells])
 
@@ -193,8 +193,9 @@ NEIGHBOURS = np.zeros((3, NUMBER)), np.vstack([np.zeros((2, NUMBER)), np.ones((1
 
 def audited(factor):
     """The shipped mechanism, its noise times a factor, against the promise without the factor."""
-    algorithm = GeneralizedGaussianCounts("generalized_gaussian", shape=SHAPE)
-    plan = algorithm.plan(Answer(n=3, workload=Flags(NUMBER)), Budget(epsilon=1.0, delta=0.1))
+    plan = generalized_gaussian.using(shape=SHAPE).plan(
+        Answer(n=3, workload=Flags(NUMBER)), Budget(epsilon=1.0, delta=0.1)
+    )
     scale = plan.mechanism.noise.noise_multiplier
     noise = replace(plan.mechanism.noise, noise_multiplier=factor * scale)
     return audit_runs(
@@ -225,8 +226,8 @@ def test_noise_times_four_fifths_is_caught():
 def test_no_subset_of_moving_counts_is_told_apart_better(relation):
     """Two of five counts may move under add/remove, four under replace-one; more would break the promise."""
     workload = Flags(5, at_most=2)
-    algorithm = GeneralizedGaussianCounts("generalized_gaussian", shape=3.0)
-    plan = algorithm.plan(Answer(n=3, workload=workload), Budget(epsilon=1.0, delta=1e-3, relation=relation))
+    budget = Budget(epsilon=1.0, delta=1e-3, relation=relation)
+    plan = generalized_gaussian.plan(Answer(n=3, workload=workload), budget, shape=3.0)
     changed = workload.changed(relation)
     assert plan.event.dimension == changed == (2 if relation == "add_remove" else 4)
     more = replace(plan.event, dimension=changed + 1)

@@ -14,6 +14,7 @@ from dpfit.mechanisms.counting import Flags, NoisyCounts
 from dpfit.mechanisms.k_norm import KNormCountNoise, k_norm
 from dpfit.noise import Source
 from dpfit.privacy import Budget
+from oracles.views import viewed
 
 
 def masses(number, epsilon, shift, reach):
@@ -54,7 +55,7 @@ def test_the_quadrature_describes_what_is_drawn():
     """Chi-square over the cells of a box in two dimensions, 10,000 draws, false alarm 1e-9; 20% less noise is seen."""
     draws, epsilon, reach = 10_000, 0.8, 2
     mechanism = NoisyCounts(KNormCountNoise(epsilon), Flags(2), "replace")
-    noise = np.array(mechanism.run_many(np.zeros((1, 2)), Run(Source(5)), draws))
+    noise = np.array(mechanism.run_many(viewed(np.zeros((1, 2))), Run(Source(5)), draws))
     counts = np.array(
         [np.sum(np.all(noise == cell, axis=1)) for cell in itertools.product(range(-reach, reach + 1), repeat=2)]
     )
@@ -71,14 +72,14 @@ def test_the_quadrature_describes_what_is_drawn():
 def test_the_largest_error_has_the_law_gamma(number):
     """Kolmogorov-Smirnov on 4000 draws of scale 200, false alarm 1e-9; a scale off by 10% is seen."""
     mechanism = NoisyCounts(KNormCountNoise(1 / 200), Flags(number), "replace")
-    largest = np.max(np.abs(mechanism.run_many(np.zeros((1, number)), Run(Source(6)), 4000)), axis=1)
+    largest = np.max(np.abs(mechanism.run_many(viewed(np.zeros((1, number))), Run(Source(6)), 4000)), axis=1)
     assert stats.kstest(largest, stats.gamma(number, scale=200).cdf).pvalue > 1e-9
     assert stats.kstest(largest, stats.gamma(number, scale=220).cdf).pvalue < 1e-9
 
 
 def test_one_query_has_laplace_noise():
     mechanism = NoisyCounts(KNormCountNoise(0.01), Flags(1), "replace")
-    noise = np.array(mechanism.run_many(np.zeros((1, 1)), Run(Source(7)), 4000)).ravel()
+    noise = np.array(mechanism.run_many(viewed(np.zeros((1, 1))), Run(Source(7)), 4000)).ravel()
     assert stats.kstest(noise, stats.laplace(scale=100).cdf).pvalue > 1e-9
     assert mechanism.errors.quantile(0.9) == pytest.approx(100 * math.log(10), rel=1e-9)
 

@@ -11,6 +11,7 @@ from dpfit.core import Answer, Run
 from dpfit.mechanisms.mean import BoundedMean, NoisyMean, gaussian_mean, laplace_mean
 from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget, NotReachable
+from oracles.views import viewed
 
 ALGORITHMS = {"gaussian": gaussian_mean, "laplace": laplace_mean}
 
@@ -19,7 +20,7 @@ def summed(mechanism: NoisyMean, data: np.ndarray) -> np.ndarray:
     """What is noised: the exact sum, read off a run with hardly any noise."""
     quiet = NoisyMean(mechanism.noise, 1e-9, mechanism.query, mechanism.n, mechanism.relation)
     centre = (mechanism.query.lower + mechanism.query.upper) / 2
-    return (quiet.run(data, Run(Source(0))) - centre) * mechanism.n
+    return (quiet.run(viewed(data), Run(Source(0))) - centre) * mechanism.n
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
@@ -92,7 +93,7 @@ def test_every_output_lies_on_one_grid_whatever_the_data():
 
 
 def gaussian_run(mechanism: NoisyMean, data: np.ndarray, seed: int) -> float:
-    return float(mechanism.run(data, Run(Source(seed)))[0])
+    return float(mechanism.run(viewed(data), Run(Source(seed)))[0])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324])
@@ -110,7 +111,7 @@ def test_wrong_shapes_and_sizes_are_public_facts_and_said():
     with pytest.raises(ValueError, match="n = 3 records, the data have 2"):
         plan.run(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="array of numbers") as error:
-        plan.run([["Alice Smith", "secret"]])
+        plan.run([["Alice Smith", "secret"]] * 3)
     assert "Alice" not in str(error.value)
 
 

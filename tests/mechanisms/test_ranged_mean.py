@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,9 @@ def test_noise_follows_the_released_range():
     (low, high), mean = plan.run(data, random_state=1).value
     assert (low, high) == (500.0, 510.0)
     assert mean[0] == pytest.approx(505.0, abs=0.1)  # noise 0.009; it would be 0.94 for the declared range
-    assert plan.stages[1].bound(((low, high),)).risk.expected == pytest.approx(plan.risk.expected / 100, rel=1e-3)
+    assert plan.stages[1].binding.bound(plan.stages[1].plan, {"range": (low, high)}).risk.expected == pytest.approx(
+        plan.risk.expected / 100, rel=1e-3
+    )
 
 
 def test_without_any_bin_above_the_noise_the_declared_range_stays():
@@ -41,7 +44,7 @@ def test_the_plan_is_the_same_for_neighbours_and_round_trips(relation):
 
 def hockey_stick(plan, data, neighbour, epsilon):
     """Exact, in real numbers: each bin passes its threshold independently, the mean is Gaussian given the range."""
-    first, second = (stage.mechanism for stage in plan.stages)
+    first, second = plan.mechanisms
     edges = np.linspace(first.lower, first.upper, first.bins + 1)
     spread = first.noise_multiplier * first.sensitivity
 
@@ -61,7 +64,7 @@ def hockey_stick(plan, data, neighbour, epsilon):
     for (low, high), (weight, other) in ranges.items():
         if weight == 0:
             continue
-        bound = second.bind(((low, high),))
+        bound = replace(second, query=BoundedMean(low, high))
         centre = (low + high) / 2
         shift = abs(sum(np.clip(data, low, high) - centre) - sum(np.clip(neighbour, low, high) - centre)) / second.n
         mu, eps = shift / bound.risk.expected, epsilon - np.log(weight / max(other, 1e-300))
@@ -89,7 +92,7 @@ def test_halving_the_noise_of_the_range_would_break_the_promise():
     """A test of the test: the exact curve notices a first stage with a fifth of the planned noise."""
     plan = ranged_mean.plan(Answer(n=6, workload=BoundedMean(0.0, 4.0)), Budget(mu=1.0), bins=4, share=0.4)
     stage = plan.stages[0]
-    quiet = PrivateRange(stage.mechanism.noise_multiplier / 5, 0.0, 4.0, 4, "replace")
-    broken = type(plan)((type(stage)(quiet, stage.why), plan.stages[1]))
+    quiet = PrivateRange(stage.plan.mechanism.noise_multiplier / 5, 0.0, 4.0, 4, "replace")
+    broken = replace(plan, stages=(replace(stage, plan=replace(stage.plan, mechanism=quiet)), plan.stages[1]))
     low, far = np.full(6, 0.5), np.append(np.full(5, 0.5), 3.5)
     assert hockey_stick(broken, far, low, 0.5) > plan.guarantee.delta(0.5)

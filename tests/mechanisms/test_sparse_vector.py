@@ -66,7 +66,7 @@ def test_both_parts_are_charged_together(budget):
 
 
 def test_the_split_is_better_than_the_printed_one():
-    """Card 10/C12: ten hits at (1, 1e-6), answers of deviation 805 sqrt(2); here both noises are far below."""
+    """[Gan22] Theorem 36: ten hits at (1, 1e-6), answers of deviation 805 sqrt(2); here both noises are far below."""
     from dpfit.theory.counting_queries import monograph_sparse_vector
 
     plan = planned(Budget(epsilon=1.0, delta=1e-6), hits=10)

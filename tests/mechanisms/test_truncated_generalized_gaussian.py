@@ -12,11 +12,11 @@ from dpfit.mechanisms.counting import Flags, NoisyCounts
 from dpfit.mechanisms.generalized_gaussian import GeneralizedGaussianCountNoise, generalized_gaussian
 from dpfit.mechanisms.truncated_generalized_gaussian import (
     TruncatedCountNoise,
-    TruncatedGeneralizedGaussianCounts,
     truncated_generalized_gaussian,
 )
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Budget, Guarantee, NotReachable
+from oracles.views import viewed
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 
@@ -53,7 +53,9 @@ def test_noise_beyond_the_bound_is_as_rare_as_promised():
 def test_draws_have_the_conditioned_law():
     """An escape of 0.4 cuts visibly: chi-square, 5000 draws, false alarm 1e-9; the unconditioned law is rejected."""
     noise = TruncatedCountNoise(GeneralizedGaussianCountNoise(6.0, 2.5), 0.4)
-    draws = np.array(NoisyCounts(noise, Flags(1), "replace").run_many(np.zeros((1, 1)), Run(Source(3)), 5000)).ravel()
+    draws = np.array(
+        NoisyCounts(noise, Flags(1), "replace").run_many(viewed(np.zeros((1, 1))), Run(Source(3)), 5000)
+    ).ravel()
     bound = noise.bound(1)
     places = np.arange(-bound, bound + 1)
     assert np.max(np.abs(draws)) <= bound
@@ -74,7 +76,7 @@ def test_the_whole_promise_keeps_the_budget_and_pays_for_the_bound():
     assert plan.guarantee.total_variation == pytest.approx(0.1 * 1e-6 / (1 + math.e))
     plain = generalized_gaussian.plan(problem, BUDGET).mechanism.noise.noise_multiplier
     assert plain < plan.mechanism.noise.law.noise_multiplier < 1.02 * plain
-    noisy = plan.run(np.zeros((2, 300)), random_state=1).value
+    noisy = plan.run(np.zeros((10, 300)), random_state=1).value
     assert np.max(np.abs(noisy)) <= plan.mechanism.noise.bound(300)
     assert plan.mechanism.half_width(1 - 1e-12, simultaneous=True) <= plan.mechanism.noise.bound(300)
 
@@ -82,14 +84,14 @@ def test_the_whole_promise_keeps_the_budget_and_pays_for_the_bound():
 def test_exact_answers_are_never_the_fallback():
     """[Gan22] prints the exact answers when noise is large; here even an escape of 0.4 leaves noise on."""
     noise = TruncatedCountNoise(GeneralizedGaussianCountNoise(1000.0, 4.0), 0.4)
-    draws = NoisyCounts(noise, Flags(5), "replace").run_many(np.ones((7, 5)), Run(Source(4)), 200)
+    draws = NoisyCounts(noise, Flags(5), "replace").run_many(viewed(np.ones((7, 5))), Run(Source(4)), 200)
     assert np.mean(np.array(draws) == 7) < 0.01
 
 
 def test_bad_parameters_are_refused():
-    with pytest.raises(NotReachable, match="give both"):
+    with pytest.raises(NotReachable, match="budget of \\(epsilon, delta\\)"):
         truncated_generalized_gaussian.plan(Answer(n=10, workload=Flags(3)), Budget(mu=1.0))
     with pytest.raises(ValueError, match="share"):
-        TruncatedGeneralizedGaussianCounts("t", share=1.0).plan(Answer(n=10, workload=Flags(3)), BUDGET)
+        truncated_generalized_gaussian.plan(Answer(n=10, workload=Flags(3)), BUDGET, share=1.0)
     with pytest.raises(ValueError, match="escape"):
         TruncatedCountNoise(GeneralizedGaussianCountNoise(1.0, 2.0), 0.5)

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from dpfit.models import LinearRegression, LogisticRegression, private_score
 from dpfit.models.inputs import row_products, within_shape
 from dpfit.models.scaling import Scaling
-from dpfit.models.scores import Scored
+from dpfit.models.scores import ScoredRecords
 from dpfit.privacy import Budget
 
 RNG = np.random.default_rng(5)
@@ -60,7 +60,7 @@ def test_a_score_of_entries_outside_a_sparse_matrix_is_paid_and_finite(kind, mod
     other = linear_model.LogisticRegression().fit(X, Y == 1)
     for model in (models["two classes"], other):
         assert np.isfinite(private_score(model, matrix, np.ones(5, dtype=bool), Budget(epsilon=1.0)).value)
-    assert not Scored(other, matrix, np.ones(5, dtype=bool)).scores("accuracy", 1.0)[broken].any()
+    assert not ScoredRecords(other, matrix, np.ones(5, dtype=bool)).scores("accuracy", 1.0)[broken].any()
 
 
 def test_a_matrix_without_columns_or_rows():

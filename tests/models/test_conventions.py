@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import has_fit_parameter
 
+import dpfit
 from dpfit.data.schema import Category, Number, Schema
 from dpfit.models import (
     BoundedMean,
@@ -29,7 +30,7 @@ from dpfit.models import (
     load,
     save,
 )
-from dpfit.solvers.auto import Chosen
+from dpfit.models.table import ESTIMATORS
 
 MODELS = {
     "LogisticRegression": LogisticRegression(classes="from_data"),
@@ -68,7 +69,7 @@ def test_scikit_learns_checks_for_locations(model, bounds):
 @pytest.mark.parametrize("kind", [type(model) for model in (*MODELS.values(), BoundedMean(), GeometricMedian())])
 def test_parameters_are_inherited_and_named(kind):
     """Two by place, all others by name, each kept as it was given; models are equal only to themselves."""
-    model = kind(0.5, 1e-7, neighbours="add_remove", n_public=10)
+    model = kind(0.5, 1e-7, relation="add_remove", n_declared=10)
     assert (model.epsilon, model.delta) == (0.5, 1e-7)
     with pytest.raises(TypeError):
         kind(0.5, 1e-7, "add_remove")
@@ -77,7 +78,7 @@ def test_parameters_are_inherited_and_named(kind):
     assert twin != model
     assert twin.set_params(epsilon=2.0).epsilon == 2.0
     shown = "".join(repr(model).split())
-    assert shown == f"{kind.__name__}(delta=1e-07,epsilon=0.5,n_public=10,neighbours='add_remove')"
+    assert shown == f"{kind.__name__}(delta=1e-07,epsilon=0.5,n_declared=10,relation='add_remove')"
 
 
 def test_a_schema_is_a_step_of_a_pipeline():
@@ -129,7 +130,7 @@ def test_a_schema_is_a_parameter(intercept, tmp_path):
     model = clone(LinearRegression(1e6, schema=schema))
     assert model.get_params()["schema"] == schema
     assert model.fit(table, stay).plan_.guarantee == model.plan(3000).guarantee
-    assert isinstance(model.plan_, Chosen)  # no ranges are found
+    assert model.plan_.stage_values(model.weights_) == {}  # no ranges are found
     assert list(model.feature_names_in_) == ["age", "ward"]
     assert model.n_features_in_ == 2
     assert model.coef_.shape == (len(schema.names),)
@@ -178,3 +179,44 @@ def test_sample_weights_are_refused_with_the_reason(model, line):
         clone(model).fit(X, y, sample_weight=np.ones(len(y)))
     with pytest.raises(TypeError, match="simple_weight"):
         clone(model).fit(X, y, simple_weight=np.ones(len(y)))
+
+
+FORMER = {"neighbours": ("relation", "add_remove"), "n_public": ("n_declared", 4000)}
+
+
+@pytest.mark.parametrize("kind", [type(model) for model in (*MODELS.values(), BoundedMean())])
+def test_former_names_of_parameters_work_and_warn_when_used(kind, line):
+    """Neither the constructor nor `clone` warns."""
+    facts = {"bounds": (-1, 1)} | ({"y_bounds": (0, 10)} if "y_bounds" in kind().get_params() else {})
+    model = clone(kind(1.0, 1e-6, **facts, **{old: value for old, (_, value) in FORMER.items()}))
+    with pytest.warns(DeprecationWarning, match="is now") as seen:
+        model.fit(line[0], line[1])
+    said = {str(warning.message).split(";")[0] for warning in seen}
+    assert said == {f"{old} is now {new}" for old, (new, _) in FORMER.items()}
+    assert {warning.filename for warning in seen} == {__file__}
+    current = kind(1.0, 1e-6, **facts, **dict(FORMER.values()))
+    assert current.fit(line[0], line[1]).plan_ == model.plan_
+
+
+def test_the_former_name_of_user_ids_works_and_warns(line, tmp_path):
+    X, y, _ = line
+    users = np.repeat(np.arange(2000), 2)
+    model = LogisticRegression(
+        1.0, bounds=(-1, 1), relation="add_remove", n_declared=4000, max_rows_per_user=2, solver="output_perturbation"
+    )
+    with pytest.warns(DeprecationWarning, match="user_id is now user_ids"):
+        model.fit(X, y, user_id=users)
+    assert model.guarantee_.basis.unit == "user"
+    assert clone(model).fit(X, y, user_ids=users).plan_ == model.plan_
+    old = LogisticRegression(1.0, bounds=(-1, 1), neighbours="add_remove", n_public=4000)
+    with pytest.warns(DeprecationWarning, match="is now"):
+        old.fit(X, y)
+    save(old, tmp_path / "model.json")
+    again = load(tmp_path / "model.json")
+    assert (again.relation, again.n_declared, again.neighbours) == ("add_remove", 4000, None)
+
+
+def test_one_table_names_the_estimators():
+    assert set(ESTIMATORS) == {*MODELS, "BoundedMean", "GeometricMedian"}
+    assert {*ESTIMATORS} <= {*dpfit.__all__} & {*dpfit.models.__all__}
+    assert all(getattr(dpfit, name) is row.load() for name, row in ESTIMATORS.items())

@@ -4,20 +4,18 @@ import csv
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import dpfit
 from dpfit.catalogue import ENTRIES
-from dpfit.core import Chain, Select, Split, Step, Until
+from dpfit.core import Composition, Selection, Stage, StartAt, Step, TransformedPlan
 from dpfit.data.schema import Category, Schema
 from dpfit.models import load, save
-from dpfit.models.files import KINDS
-from dpfit.models.scores import MeanScore
+from dpfit.models.scores import Scores
+from dpfit.models.table import ESTIMATORS
 from dpfit.privacy import Budget
-from dpfit.privacy import event as events
 from dpfit.queries import plan_count
 
 BUDGETS = {
@@ -58,15 +56,15 @@ def models(rows):
     """Every estimator with the default solver, and three with another solver, private ranges and users."""
     labels, values = (rows[:, 0] > 0.2).astype(int), 5 + 3 * rows[:, 0]
     fitted = {}
-    for name, kind in KINDS.items():
+    for name, row in ESTIMATORS.items():
         target = labels if name in ("LogisticRegression", "LinearSVC") else values
-        fitted[name] = kind(1.0, 1e-6, bounds=(-1, 1)).fit(rows, target)
+        fitted[name] = row.load()(1.0, 1e-6, bounds=(-1, 1)).fit(rows, target)
     logistic = dpfit.LogisticRegression
     fitted["dp_sgd"] = logistic(1.0, 1e-6, bounds=(-1, 1), solver="dp_sgd").fit(rows, labels)
     fitted["ranges"] = dpfit.LinearRegression(2.0, 1e-6).fit(rows, values)
     users = np.arange(len(rows)) // 2
-    by_user = {"neighbours": "add_remove", "n_public": 1000, "max_rows_per_user": 2}
-    fitted["users"] = logistic(1.0, 1e-6, bounds=(-1, 1), classes=(0, 1), **by_user).fit(rows, labels, user_id=users)
+    by_user = {"relation": "add_remove", "n_declared": 1000, "max_rows_per_user": 2}
+    fitted["users"] = logistic(1.0, 1e-6, bounds=(-1, 1), classes=(0, 1), **by_user).fit(rows, labels, user_ids=users)
     return fitted
 
 
@@ -81,13 +79,13 @@ def plans(models):
             made[f"{entry.name} {kind}"] = algorithm.plan(problem, Budget(**BUDGETS[kind]))
     step = made["gaussian_mean gdp"]
     assert isinstance(step, Step)
-    made["chain"] = Chain((step, made["noisy_gd gdp"]))
-    made["split"] = Split((step, step), by="index")
-    made["select"] = Select(made["laplace_mean pure"], 0.25)
-    made["until"] = Until(events.GaussianPrivate(0.5), step.basis)
+    made["composition"] = Composition((Stage("mean", step), Stage("fit", made["noisy_gd gdp"], StartAt("mean"))))
+    made["parts"] = Composition((Stage("one", step, part=0), Stage("two", step, part=1)), shares=(0.5, 0.5))
+    made["selection"] = Selection(made["laplace_mean pure"], 0.25)
+    made["users"] = models["users"].plan_
     made["count"] = plan_count(Schema((Category("ward", ("A", "B")),)), ["ward"], Budget(epsilon=1.0))
     mean = made["laplace_mean pure"]
-    made["score"] = replace(mean, mechanism=MeanScore(mean.mechanism, "accuracy", 1.0))
+    made["score"] = TransformedPlan.of(Scores("accuracy", 1.0), mean)
     return made
 
 

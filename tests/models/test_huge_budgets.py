@@ -14,7 +14,6 @@ from dpfit.models import (
     QuantileRegressor,
     Ridge,
 )
-from dpfit.models.intervals import released_by
 
 N = 2000
 
@@ -57,7 +56,7 @@ def test_linear_models(kind, settings, delta, declared, table):
     if declared and not classifies:
         ranges["y_bounds"] = (-5, 5)
     model = kind(1e6, delta, **ranges, **settings).fit(X, y)
-    problem = released_by(model.plan_).problem
+    problem = model.plan_.final.problem
     rows, labels = model.scaling_.rows(X), 2.0 * y - 1 if classifies else model.scaling_.labels(y)
 
     def objective(weights):
@@ -73,7 +72,7 @@ def test_quantiles_far_from_the_middle(delta, neighbours):
     random = np.random.default_rng(5)
     X = random.uniform(-1, 1, (500, 6))
     y = np.clip(X @ random.normal(size=6) + 0.5 * random.normal(size=500), -5, 5)
-    facts = {"bounds": (-1, 1), "y_bounds": (-5, 5), "neighbours": neighbours, "n_public": 500}
+    facts = {"bounds": (-1, 1), "y_bounds": (-5, 5), "relation": neighbours, "n_declared": 500}
     model = QuantileRegressor(1e6, delta, quantile=0.9, **facts).fit(X, y)
     rows = model.scaling_.rows(X)
     costs = np.r_[np.zeros(7), np.full(500, 0.9), np.full(500, 0.1)]
@@ -96,7 +95,7 @@ def test_several_classes(delta, bounds, neighbours):
         X = random.uniform(-1, 1, (n, 2))
         y = np.digitize(X @ [2.0, -1.0] + 0.5 + random.logistic(size=n), [-1.0, 1.0])
         model = LogisticRegression(
-            1e6, delta, bounds=bounds, classes=[0, 1, 2], neighbours=neighbours, n_public=n, ridge=ridge
+            1e6, delta, bounds=bounds, classes=[0, 1, 2], relation=neighbours, n_declared=n, ridge=ridge
         ).fit(X, y)
         rows = model.scaling_.rows(X)
 

@@ -11,9 +11,10 @@ from sklearn.exceptions import NotFittedError
 from dpfit.core import Run
 from dpfit.data.dataset import InMemory
 from dpfit.models import BoundedMean, GeometricMedian, LinearRegression, LogisticRegression, load, save
-from dpfit.models.intervals import l2_laplace_reach, noise_reach, released_by
+from dpfit.models.intervals import noise_bound
 from dpfit.models.scaling import Scaling
 from dpfit.noise import Source
+from dpfit.solvers.perturbation.vector_noise import l2_laplace_reach
 
 LEVEL = 0.8
 """Where a tenth more or less of heavy-tailed noise shows best."""
@@ -57,10 +58,10 @@ def test_an_exact_interval_holds_at_its_level(kind, delta, law):
     y, labels = (X[:, 0], X[:, 0] / 2 - 1) if regression else (X[:, 0] > 1.5, np.where(X[:, 0] > 1.5, 1.0, -1.0))
     more = {"y_bounds": (0, 4)} if regression else {}
     model = kind(2.0, delta, bounds=(0, 4), row_norm=20.0, ridge=2.0, solver="output_perturbation", **more).fit(X, y)
-    mechanism = released_by(model.plan_)
+    mechanism = model.plan_.final
     assert mechanism.noise == law
     theta = without_noise(mechanism, np.column_stack([X / 2 - 1, np.ones(300)]), labels)
-    data = model.scaling_.apply(InMemory(X, y if regression else labels))
+    data = InMemory(X, y if regression else labels).map(model.scaling_)
     noisy = np.stack(mechanism.run_many(data, Run(Source(random_state=1)), DRAWS))
     misses = np.abs(model.scaling_.unscaled(noisy)[0] - (theta[:-1] if regression else theta[:-1] / 2))
     found = model.noise_interval(LEVEL)
@@ -94,9 +95,9 @@ def test_a_bound_after_objective_perturbation_is_reached_where_only_the_ridge_cu
     model = LogisticRegression(
         0.5, delta, bounds=(-1, 1), row_norm=1.0, ridge=0.5, fit_intercept=False, solver="objective_perturbation"
     ).fit(X, np.ones(100))
-    mechanism = released_by(model.plan_)
+    mechanism = model.plan_.final
     assert mechanism.noise == law
-    found, length = model.noise_interval(0.95), noise_reach(model.plan_, 0.95).length
+    found, length = model.noise_interval(0.95), noise_bound(model.plan_, 0.95).length
     assert not found.exact
     assert np.allclose(found.coef.upper - model.coef_, length)
     run, data = Run(Source(random_state=2)), InMemory(X, np.ones(100))
@@ -112,13 +113,13 @@ def test_the_interval_of_a_mean_holds_at_its_level(delta):
     X = np.random.default_rng(1).uniform(0, 10, size=(5, columns))
     model = BoundedMean(1000.0, delta, bounds=(0, 10)).fit(X)
     noisy = model.plan_.run(InMemory(X, np.zeros(5)), random_state=3).value
-    half = 5 * noise_reach(model.plan_, LEVEL).length
+    half = 5 * noise_bound(model.plan_, LEVEL).length
     misses = np.abs(5 + 5 * noisy - X.mean(axis=0))
     least, most = chances(columns)
     assert least <= (misses <= half).sum() <= most
     assert (misses <= 0.9 * half).sum() < least
     lower, upper = model.location_noise_interval_
-    assert np.allclose(upper - lower, 10 * noise_reach(model.plan_, 0.95).length)
+    assert np.allclose(upper - lower, 10 * noise_bound(model.plan_, 0.95).length)
 
 
 def test_intervals_need_the_file_of_a_model_and_no_records(tmp_path, line):

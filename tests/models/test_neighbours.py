@@ -33,7 +33,7 @@ REGRESSORS = LABELLED[2:]
 
 def fitted(kind, delta, facts, neighbours, X, y):
     """All that a fit shows of itself, with arrays of floats by their shapes only."""
-    options = {**facts, "neighbours": neighbours, "n_public": len(ROWS)}
+    options = {**facts, "relation": neighbours, "n_declared": len(ROWS)}
     if kind in REGRESSORS:
         options["y_bounds"] = (0, 1)
     model = kind(1.0, delta, **options)
@@ -105,7 +105,7 @@ def test_numbers_that_only_a_long_double_holds_cause_no_warning(kind):
 @pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
 def test_no_message_tells_how_many_records_there_are(kind):
     """Under add/remove that is private; a table that is cut wrongly is refused without a number."""
-    model = kind(1.0, bounds=(-1.0, 1.0), neighbours="add_remove", n_public=50, max_rows_per_user=1)
+    model = kind(1.0, bounds=(-1.0, 1.0), relation="add_remove", n_declared=50, max_rows_per_user=1)
     for y, ids in (
         (LABELS[:-1], None),
         (ROWS, None),
@@ -115,5 +115,5 @@ def test_no_message_tells_how_many_records_there_are(kind):
         (LABELS, 7),
     ):
         with pytest.raises(ValueError, match="for each record") as error:
-            model.fit(ROWS, y, user_id=ids)
+            model.fit(ROWS, y, user_ids=ids)
         assert not any(number in str(error.value) for number in ("60", "59"))

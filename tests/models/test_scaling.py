@@ -10,6 +10,7 @@ from scipy import sparse
 from dpfit.audit import audit_callable, audit_plan
 from dpfit.core import Run
 from dpfit.data.dataset import InMemory
+from dpfit.data.view import View
 from dpfit.models import LinearRegression, LogisticRegression
 from dpfit.models.scaling import Scaling
 
@@ -107,7 +108,7 @@ def far_record(relation):
 
 
 def planned(relation, bounds):
-    model = LogisticRegression(2.0, bounds=bounds, neighbours=relation, n_public=6, solver="output_perturbation")
+    model = LogisticRegression(2.0, bounds=bounds, relation=relation, n_declared=6, solver="output_perturbation")
     return model.plan(6, 1)
 
 
@@ -128,7 +129,8 @@ def test_ranges_read_off_the_records_are_caught(relation):
 
     def fit(data, source):
         top = float(np.abs(data.matrix).max())
-        weights = plan.execute(InMemory(data.matrix / top, data.labels), Run(source))
+        view = View(InMemory(data.matrix / top, data.labels), relation, "record", source)
+        weights = plan.execute(view, Run(source))
         return weights[0] / top
 
     audit = audit_callable(fit, *far_record(relation), plan.guarantee, runs=400, random_state=5)

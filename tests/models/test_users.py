@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from dpfit.audit.auditor import audit_plan, audit_runs
 from dpfit.audit.runs import PlanRuns
-from dpfit.core import Mechanism, Minimize, Run, Step
+from dpfit.core import Mechanism, Minimize, Run, Step, TransformedPlan
 from dpfit.data.dataset import Blocks, InMemory
+from dpfit.data.view import View
 from dpfit.losses import Bounds, Huber
 from dpfit.models import users
 from dpfit.models.scaling import Scaling
-from dpfit.models.users import PerUser, record_budget
+from dpfit.models.users import UserCap, record_budget
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Budget
 from dpfit.privacy.event import Pure
@@ -39,7 +40,15 @@ class Whose(Mechanism):
         return Pure(1.0)
 
     def run(self, data, run):
-        return np.asarray(data.users), np.asarray(data.matrix)[:, 0]
+        return np.asarray(data.users), np.asarray(data.whole.rows)[:, 0]
+
+
+def capped(plan, max_rows):
+    return TransformedPlan.of(UserCap(max_rows), plan)
+
+
+def spy(max_rows):
+    return capped(Step(Whose(), Basis("a spy", "add_remove")), max_rows)
 
 
 @settings(max_examples=60, deadline=None)
@@ -47,8 +56,7 @@ class Whose(Mechanism):
 def test_at_most_so_many_records_of_a_user_are_used(ids, most, seed):
     """Users with fewer lose none; no record is used twice or changes hands."""
     data = InMemory(np.arange(float(len(ids)))[:, None], np.zeros(len(ids)), np.array(ids, dtype=np.int64))
-    plan = PerUser(Step(Whose(), Basis("a spy", "add_remove")), most)
-    whose, numbers = plan.execute(data, Run(Source(random_state=seed)))
+    whose, numbers = spy(most).run(data, random_state=seed).value
     assert len(set(numbers.tolist())) == len(numbers)
     assert [str(ids[int(number)]) for number in numbers] == whose.tolist()
     for user in set(ids):
@@ -58,17 +66,18 @@ def test_at_most_so_many_records_of_a_user_are_used(ids, most, seed):
 def test_records_in_blocks_keep_their_users():
     ids, X = ["ann", "ann", None, "bob", "ann", None], np.arange(6.0)[:, None]
     blocks = Blocks(6, 1, lambda: ((X[i : i + 2], np.zeros(2), ids[i : i + 2]) for i in (0, 2, 4)))
-    plan = PerUser(Step(Whose(), Basis("a spy", "add_remove")), 2)
-    for data in (blocks, Scaling(row_norm=9.0).apply(blocks), InMemory(X, np.zeros(6), ids)):
-        whose, numbers = plan.execute(data, Run(Source(random_state=1)))
+    for data in (blocks, blocks.map(Scaling(row_norm=9.0)), InMemory(X, np.zeros(6), ids)):
+        whose, numbers = spy(2).run(data, random_state=1).value
         assert sorted(whose) == ["ann", "ann", "bob"]
         assert [ids[int(number)] for number in numbers] == whose.tolist()
 
 
 def test_which_records_are_used_is_uniform():
     data = InMemory(np.arange(6.0)[:, None], np.zeros(6), np.zeros(6, dtype=np.int64))
-    plan, run = PerUser(Step(Whose(), Basis("a spy", "add_remove")), 2), Run(Source(random_state=3))
-    kept = np.concatenate([plan.execute(data, run)[1] for _ in range(3000)])
+    run = Run(Source(random_state=3))
+    kept = np.concatenate(
+        [whole[1] for whole in spy(2).execute_many(View(data, "add_remove", "user", run.noise), run, 3000)]
+    )
     # Each of six records is one of the two with probability 1 / 3; six standard deviations.
     assert np.abs(np.bincount(kept.astype(int)) - 1000).max() < 6 * np.sqrt(3000 * 2 / 9)
 
@@ -79,7 +88,7 @@ def one_sided():
 
 
 def per_user(budget, most):
-    return PerUser(output_perturbation.plan(one_sided(), record_budget(budget, most), ridge=0.5), most)
+    return capped(output_perturbation.plan(one_sided(), record_budget(budget, most), ridge=0.5), most)
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 40])
@@ -98,7 +107,7 @@ def test_the_promise_to_a_user_is_the_budget(budget, most):
 def test_a_user_who_pulls_one_way_uses_up_the_budget(law, most):
     """Minimizers with and without k aligned records are k * lipschitz / (n * ridge) apart."""
     budget = Budget(epsilon=2.0, relation="add_remove") if law == "pure" else Budget(mu=1.5, relation="add_remove")
-    mechanism = per_user(budget, most).plan.mechanism
+    mechanism = per_user(budget, most).final
     moved = most * 1.0 / (12 * 0.5)
     spent = moved / (mechanism.noise_multiplier * mechanism.sensitivity)
     assert 0.99 * (budget.epsilon or budget.mu) <= spent <= (budget.epsilon or budget.mu)
@@ -148,7 +157,7 @@ def test_a_cap_that_is_not_applied_is_caught(monkeypatch):
 def test_a_budget_that_is_not_divided_is_caught():
     """A plan for records at the whole budget, said to protect users."""
     plan = per_user(Budget(epsilon=2.0, relation="add_remove"), 3)
-    whole = PerUser(output_perturbation.plan(one_sided(), Budget(epsilon=2.0, relation="add_remove"), ridge=0.5), 3)
+    whole = capped(output_perturbation.plan(one_sided(), Budget(epsilon=2.0, relation="add_remove"), ridge=0.5), 3)
     audit = audit_runs(PlanRuns(whole), *aligned(3), plan.guarantee, runs=400, random_state=1)
     assert audit.verdict == "broken", str(audit)
 
@@ -156,7 +165,7 @@ def test_a_budget_that_is_not_divided_is_caught():
 def test_plans_that_do_not_protect_records_under_add_remove_are_refused():
     replaced = output_perturbation.plan(one_sided(), Budget(epsilon=1.0), ridge=0.5)
     with pytest.raises(ValueError, match="add/remove"):
-        PerUser(replaced, 2)
+        capped(replaced, 2)
     with pytest.raises(ValueError, match="user ids"):
         per_user(BUDGETS[0], 2).run(InMemory(np.ones((3, 2)), np.zeros(3)))
 

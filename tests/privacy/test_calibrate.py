@@ -142,7 +142,7 @@ def test_a_huge_epsilon_with_a_total_variation_term():
     assert not given.meets(Budget(epsilon=1000.0, delta=1e-6))
 
 
-# A thousand generalized Gaussians (10/C07): printed constant against calibrated noise, and a simulation of the loss.
+# A thousand generalized Gaussians: the constant of [Gan22] Theorem 34 against calibrated noise, and a simulated loss.
 
 
 @pytest.fixture(scope="module")

@@ -299,7 +299,7 @@ def test_selection_attains_three_epsilon():
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_total_variation_price_is_attained_by_two_points(epsilon):
-    """E06 and GN-3: (1 + e^eps) xi, with equality."""
+    """[ASAP] Section 3.1: (1 + e^eps) xi, with equality."""
     xi = 1e-3
     p, q = discrete.randomized_response(epsilon)
     move = np.array([xi, -xi])
@@ -338,7 +338,7 @@ def test_total_variation_rules_out_pure_gdp_and_zcdp():
     assert (given.pure, given.mu, given.rho) == (math.inf, math.inf, math.inf)
 
 
-def test_card_e06_budget():
+def test_budget_of_a_sampler_close_in_total_variation():
     """delta0 = 0.99e-6 and xi = 2.69e-9 at epsilon 1 make 1e-6; the printed split (2/3, 1/3) makes 1.24e-6 or more."""
     xi = 0.01e-6 / (1 + math.e)
     assert xi == pytest.approx(2.69e-9, rel=1e-3)

@@ -136,7 +136,7 @@ def test_l2_laplace_does_not_crash_in_high_dimension():
 
 @pytest.mark.parametrize("dimension", [1, 10, 1000])
 def test_shape_two_is_the_gaussian_mechanism(dimension):
-    """10/C06: shape 2 has variance scale^2 / 2, not scale^2."""
+    """[Gan22] Definition 19: shape 2 has variance scale^2 / 2, not scale^2."""
     scale = 6.0 * math.sqrt(dimension)
     mu = math.sqrt(2 * dimension) / scale
     for epsilon in (0.0, 0.1, 0.5, 1.0, 2.0):
@@ -174,14 +174,14 @@ def two_coordinates(p, scale, shifts, epsilon):
         ((0.5, 0.5), 0.0162),
     ],
 )
-def test_no_shift_beats_all_ones_card_c08(shifts, expected):
+def test_no_shift_beats_all_ones(shifts, expected):
     truth = two_coordinates(4.0, 3.0, shifts, 1.0)
     assert truth == pytest.approx(expected, abs=6e-5)
     assert delta(ev.GeneralizedGaussian(3.0, 4.0, 2), 1.0) >= truth - 2e-6
 
 
 @pytest.mark.parametrize(("epsilon", "expected"), [(0.1, 0.271319), (1.0, 0.119421), (2.0, 0.047587)])
-def test_quadrature_numbers_of_card_c08(epsilon, expected):
+def test_profiles_match_quadrature(epsilon, expected):
     assert delta(ev.GeneralizedGaussian(3.0, 4.0, 2), epsilon) == pytest.approx(expected, rel=2e-4)
     assert delta(ev.GeneralizedGaussian(3.0, 4.0, 2), epsilon) >= expected - 1e-6
 
@@ -218,7 +218,7 @@ def test_one_coordinate_with_a_tiny_shift_is_still_an_upper_bound():
     assert float(profile(ev.GeneralizedGaussian(1 / h, p, 1), [1e-10])[0, 0]) >= truth
 
 
-# epsilon = 1, delta = 1e-6: the scale of 10/C07. The card's scales have three or more digits, so delta is within 1%
+# Scales of [Gan22] Theorem 34 at epsilon = 1, delta = 1e-6. They have three or more digits, so delta is within 1%
 # plus what half a unit of the last digit changes (delta moves about 20 times as fast as the scale, in relative terms).
 @pytest.mark.parametrize(
     ("dimension", "shape", "scale"),
@@ -239,20 +239,20 @@ def test_one_coordinate_with_a_tiny_shift_is_still_an_upper_bound():
         (100_000, 5, 3009.0),
     ],
 )
-def test_scale_table_of_card_c07(dimension, shape, scale):
+def test_scales_match_the_tabulated_ones(dimension, shape, scale):
     digits = 0.005 / scale if scale < 1000 else 0.05 / scale
     assert delta(ev.GeneralizedGaussian(scale, float(shape), dimension), 1.0) == pytest.approx(
         1e-6, rel=0.01 + 30 * digits
     )
 
 
-def test_renyi_numbers_of_card_c08():
+def test_renyi_divergences_match_the_tabulated_ones():
     """RDP at alpha over alpha: 0.027984 at 2 and 0.028023 at 20, near mu^2/2 = 0.028014; epsilon 1.0786 at 1e-6."""
     orders = np.array([2.0, 20.0])
     value = curve(ev.GeneralizedGaussian(851.29, 4.0, 10_000), "replace").renyi(orders) / orders
     np.testing.assert_allclose(value, [0.027984, 0.028023], atol=2e-6)
     all_orders = curve(ev.GeneralizedGaussian(851.29, 4.0, 10_000), "replace").renyi(renyi.ORDERS)
-    # The card's grid of orders is coarser than ours, so its 1.0786 is an upper bound; the exact epsilon is 1.
+    # On a coarser grid of orders the conversion gives 1.0786, an upper bound; the exact epsilon is 1.
     assert 1.0780 < renyi.epsilon(renyi.ORDERS, all_orders, 1e-6) <= 1.0786
     usable = np.isfinite(all_orders)
     classical = np.min(all_orders[usable] + math.log(1e6) / (renyi.ORDERS[usable] - 1))

@@ -1,4 +1,4 @@
-"""The Gaussian curve against fifty-digit references and the numbers printed in the spec cards."""
+"""The Gaussian curve against fifty-digit references and tabulated numbers."""
 
 import math
 
@@ -60,11 +60,11 @@ def test_delta_at_epsilon_zero_is_total_variation(mu):
         (8, 1e-6, 1.53155),
     ],
 )
-def test_mu_matches_card_e01(epsilon, delta, mu):
+def test_mu_matches_the_tabulated_values(epsilon, delta, mu):
     assert gaussian.mu(epsilon, delta) == pytest.approx(mu, abs=5.1e-6)
 
 
-def test_sigma_of_card_c02():
+def test_sigma_matches_the_tabulated_value():
     assert 1 / gaussian.mu(1, 1e-6) == pytest.approx(4.22468, abs=5.1e-6)
 
 
@@ -84,7 +84,7 @@ GN2 = [
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "t_a", "t_b", "exact", "ratio", "doubled"), GN2)
-def test_table_of_card_gn2(epsilon, delta, t_a, t_b, exact, ratio, doubled):
+def test_closed_forms_match_the_tabulated_values(epsilon, delta, t_a, t_b, exact, ratio, doubled):
     mu = gaussian.mu(epsilon, delta)
     seed = epsilon / math.sqrt(2 * math.log(1 / (2 * delta)))
     assert gaussian.closed_form_mu(epsilon, delta) == pytest.approx(t_a, abs=5.1e-5)
@@ -110,7 +110,7 @@ def test_closed_form_never_exceeds_the_exact_mu(epsilon, delta):
 
 @pytest.mark.parametrize(("epsilon", "delta", "truth"), [(10, 1e-6, 1.15e-6), (10, 1e-3, 2.0e-3), (20, 1e-6, 1.0e-4)])
 def test_classical_formula_is_violated(epsilon, delta, truth):
-    """70/C15: sigma^2 = 2 log(2/delta)/eps^2 fails near epsilon 10, so nothing may calibrate with it."""
+    """[Liu24] Lemma 10.6.6: sigma^2 = 2 log(2/delta)/eps^2 fails near epsilon 10, so nothing may calibrate with it."""
     sigma = math.sqrt(2 * math.log(2 / delta)) / epsilon
     actual = float(gaussian_delta(1 / sigma, epsilon))
     assert actual == pytest.approx(truth, rel=0.03)
@@ -147,7 +147,7 @@ def test_delta_grows_with_mu_and_falls_with_epsilon():
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(0.1, 0.12531), (0.5, 0.62389), (1, 1.23204), (2, 2.35796), (4, 4.19448)])
-def test_pure_to_gaussian_matches_card_e04(epsilon, mu):
+def test_pure_to_gaussian_matches_the_tabulated_values(epsilon, mu):
     assert gaussian.from_pure(epsilon) == pytest.approx(mu, abs=5.1e-6)
 
 
@@ -162,7 +162,7 @@ def test_pure_to_gaussian_dominates_and_touches(epsilon):
     assert float(gaussian.tradeoff(mu, touch)) == pytest.approx(touch, rel=1e-9)
 
 
-def test_three_releases_of_card_e05():
+def test_three_releases_compose_to_the_root_of_three():
     assert math.sqrt(3) * 0.1367 == pytest.approx(0.2367, abs=1e-4)
     assert math.sqrt(3 * gaussian.mu(1, 1e-6) ** 2 / 3) == pytest.approx(0.2367, abs=1e-4)
 

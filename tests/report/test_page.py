@@ -149,6 +149,13 @@ def test_what_is_assumed_and_what_is_enforced():
     assert "please do" not in Page(report(step(event.Pure(1.0)))).text
 
 
+def test_references_list_each_cited_work_once():
+    text = Page(report(mean_plan())).text
+    assert text.count("Improved Algorithms and Upper Bounds in Differential Privacy. PhD thesis") == 1
+    assert "References" in text
+    assert "References" not in Page(report(step(event.Pure(1.0)))).text
+
+
 def test_an_infinite_epsilon_is_said():
     text = Page(report(step(event.WithinTotalVariation(event.Gaussian(1.0), 1e-3)))).text
     assert "ε = unlimited" in text

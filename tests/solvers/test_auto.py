@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dpfit.solvers.supposed import Supposed, fitted_margins, off_by_clipping, suppositions, typical
 from scipy.integrate import quad
 from scipy.stats import norm
 
@@ -25,7 +26,6 @@ from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
 from dpfit.solvers.perturbation import ridge
 from dpfit.solvers.perturbation.objective_perturbation import ObjectivePerturbationAlgorithm, objective_perturbation
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
-from dpfit.solvers.supposed import Supposed, fitted_margins, off_by_clipping, suppositions, typical
 
 SOLVERS = {
     "noisy_gd": noisy_gd,

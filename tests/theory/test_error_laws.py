@@ -1,4 +1,4 @@
-"""Laws of errors against quadrature, simulation and the numbers of cards 10/C06, 10/C07, 10/C09, 10/C11."""
+"""Laws of errors against quadrature, simulation and tabulated numbers."""
 
 import math
 
@@ -57,7 +57,7 @@ def test_the_largest_error_has_the_law_of_a_maximum(shape, number):
     assert np.trapezoid(1 - at_most(grid), grid) == pytest.approx(errors.expected_max, rel=1e-5)
 
 
-# (k, p, sigma): E max, 95% quantile, E abs per query, all of card 10/C07.
+# (k, p, sigma): E max, 95% quantile, E abs per query, at (1, 1e-6).
 TABLE = {
     (10, 2, 18.89): (25.13, 37.4, 10.66),
     (100, 4, 89.32): (115.58, 133.3, 43.7),
@@ -69,7 +69,7 @@ TABLE = {
 
 
 @pytest.mark.parametrize("case", TABLE)
-def test_the_table_of_card_c07(case):
+def test_errors_match_the_tabulated_values(case):
     number, shape, scale = case
     errors = IndependentErrors(float(shape), scale, number)
     assert [errors.size("max"), errors.size(0.95), errors.size("average")] == pytest.approx(TABLE[case], rel=2e-3)
@@ -90,8 +90,8 @@ def test_cube_errors_against_quadrature(number):
     assert errors.average == pytest.approx(0.5 * radius.mean())
 
 
-def test_cards_c11_numbers():
-    """10/C11: 95% of the largest errors are below 15.7 (k = 10), 62.2 (k = 50) and 117 (k = 100)."""
+def test_cube_quantiles_match_the_tabulated_values():
+    """At epsilon = 1, 95% of the largest errors are below 15.7 (k = 10), 62.2 (k = 50) and 117 (k = 100)."""
     assert [CubeErrors(1.0, k).max_quantile(0.95) for k in (10, 50, 100)] == pytest.approx(
         [15.7, 62.2, 117.0], abs=0.05
     )

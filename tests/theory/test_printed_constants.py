@@ -44,7 +44,7 @@ def test_the_constants_belong_together():
     ids=["hundred", "thousand", "ten thousand"],
 )
 def test_the_limiting_scale_is_approached(number, excess):
-    """Card 10/C07: the calibrated scale over the central limit's, minus one."""
+    """[Gan22] Theorem 34: the calibrated scale over the central limit's, minus one."""
     limit = printed.limiting_scale(number, 4.0, gaussian.mu(1.0, 1e-6))
     assert calibrated(number, 4.0) / limit - 1 == pytest.approx(excess, abs=2e-4)
 

@@ -14,14 +14,13 @@ from dpfit.audit.attacks import DEFAULT, Attack
 from dpfit.audit.currency import Currency, currency_of
 from dpfit.audit.neighbours import Pair, require_neighbours, worst_pair
 from dpfit.audit.outcomes import Outcomes, Raised
-from dpfit.audit.queries import adversary
 from dpfit.audit.record import BROKEN, KEPT, TOO_FEW, Audit, Finding
 from dpfit.audit.runs import CallableRuns, PlanRuns, Sampler, collect, imported
 from dpfit.audit.search import search_pair
 from dpfit.audit.thresholds import HeldOut, Scores, Strategy, empirical
 from dpfit.audit.tradeoff import TradeOff
 from dpfit.catalogue import entry
-from dpfit.core import Algorithm, Interactive, Plan, Step
+from dpfit.core import Algorithm, Plan
 from dpfit.noise import Source
 from dpfit.privacy import Budget, Guarantee
 from dpfit.privacy.check import probability
@@ -47,10 +46,9 @@ def audit_plan(
     'kept'
     """
     require_neighbours(data, neighbour, plan.basis.relation, plan.basis.unit)
-    interactive = isinstance(plan, Step) and isinstance(plan.mechanism, Interactive)
     if queries is None:
-        queries = adversary(plan, data, neighbour) if interactive else ()
-    name = subject or (plan.mechanism.kind if isinstance(plan, Step) else plan.kind)
+        queries = () if plan.interactive is None else plan.interactive.adversarial(data, neighbour)
+    name = subject or plan.algorithm or plan.kind
     return audit_runs(PlanRuns(plan, tuple(queries)), data, neighbour, plan.guarantee, subject=name, **options)
 
 
@@ -88,7 +86,7 @@ def audit_entry(
 
 
 def audit_algorithm(
-    algorithm: Algorithm,
+    algorithm: Algorithm[Any],
     guarantees: Sequence[str] = ("pure", "gdp"),
     *,
     mu: float | None = None,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from dpfit.audit.outcomes import Outcomes, Raised
 from dpfit.core import Plan, Run
+from dpfit.data.view import view_of
 from dpfit.noise import Source
 from dpfit.privacy.check import count
 
@@ -46,7 +47,7 @@ class PlanRuns:
 
     def __call__(self, data: Any, runs: int, source: Source | None) -> list[Any]:
         if self._batched:
-            return _guarded(lambda: list(self.plan.execute_many(data, Run(source or Source()), runs)), runs)
+            return _guarded(lambda: self._together(data, runs, source or Source()), runs)
         if source is None:
             seeds: Sequence[int | None] = [None] * runs
         else:
@@ -55,6 +56,11 @@ class PlanRuns:
             _attempt(lambda seed=seed: self.plan.run(data, self.queries, random_state=seed).value)  # type: ignore[misc]
             for seed in seeds
         ]
+
+    def _together(self, data: Any, runs: int, source: Source) -> list[Any]:
+        view = view_of(data, self.plan.basis.relation, self.plan.basis.unit, source)
+        self.plan.check(view)
+        return list(self.plan.execute_many(view, Run(source), runs))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 import dpfit
 from dpfit.cli import options
@@ -18,7 +19,7 @@ from dpfit.cli.plan import plan
 from dpfit.cli.predict import predict
 from dpfit.cli.query import query
 from dpfit.cli.schema import schema
-from dpfit.cli.screen import facts, print_json, rows
+from dpfit.cli.screen import cited, facts, print_json, rows
 
 app = typer.Typer(
     cls=Commands,
@@ -56,11 +57,18 @@ def _options(
 @app.command()
 def algorithms(
     name: Annotated[str | None, typer.Argument(help="One algorithm, to be told all about it.")] = None,
+    results: Annotated[
+        bool, typer.Option("--results", help="List theorems of the source documents, and what serves each.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """List every algorithm: what it does, or of one also what it promises and where it comes from."""
     from dpfit.catalogue import ENTRIES, entry
+    from dpfit.theory.bibliography import resolve
 
+    if results:
+        _show_results(name, as_json)
+        return
     chosen = ENTRIES if name is None else (entry(name),)
     if as_json:
         print_json([each.to_json() for each in chosen])
@@ -79,6 +87,28 @@ def algorithms(
             "plan with": f"from {one.where} import {one.name}",
         }
         Console().print(facts(told.items()))
+        Console().print(cited(resolve(one.reference)))
+
+
+def _show_results(name: str | None, as_json: bool) -> None:
+    """Print the results that dpfit implements or replaces, all or those that one algorithm serves."""
+    from dpfit.catalogue import entry
+    from dpfit.theory.bibliography import DOCUMENTS
+    from dpfit.theory.results import RESULTS
+
+    served = [row for row in RESULTS if name is None or row.object == entry(name).name]
+    if as_json:
+        documents = [work.to_json() for work in DOCUMENTS.values()]
+        print_json({"documents": documents, "results": [row.to_json() for row in served]})
+        return
+    for document, work in DOCUMENTS.items():
+        lines = [
+            (row.number, row.title, row.object, f"{row.status}: {row.note}" if row.note else row.status)
+            for row in served
+            if row.document == document
+        ]
+        if lines:
+            Console().print(rows(("result", "what it states", "served by", "status"), lines, escape(str(work))))
 
 
 def main() -> None:

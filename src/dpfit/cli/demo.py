@@ -77,7 +77,7 @@ def demo(
     task = Task(read_schema(facts, None), "logistic", _EPSILON, ledger=ledger, dataset="patients")
     console.print("[bold]The question[/bold]: is a tumour malignant, from four measurements of each of 569 patients?\n")
     console.print("[bold]The plan[/bold], made from public facts before the data are read:")
-    console.print(explained(task.paid_by_ledger(number).plan(number), task.delta))
+    console.print(explained(task.plan(number), task.delta))
 
     fitted = fit_table(task, table)
     store(fitted.model, task.schema, place / "model.json")

@@ -24,6 +24,7 @@ class Commands(TyperGroup):
     """The root of the command line. ``--debug`` may stand anywhere and shows the traceback of whatever is raised."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        args = [_current_name(word) for word in args]
         if "--debug" in args:
             args = ["--debug", *(word for word in args if word != "--debug")]
         return list(super().parse_args(ctx, args))
@@ -41,6 +42,18 @@ class Commands(TyperGroup):
             status, sentence = described(error)
             typer.echo(f"error: {sentence}", err=True)
             raise typer.Exit(status) from None
+
+
+_FORMER = {"--neighbours": "--relation", "--n-public": "--n-declared"}
+"""Former names of options, which work in this version."""
+
+
+def _current_name(word: str) -> str:
+    name, *value = word.split("=", 1)
+    if name not in _FORMER:
+        return word
+    typer.echo(f"warning: {name} is now {_FORMER[name]}; the old name works in this version only", err=True)
+    return "=".join([_FORMER[name], *value])
 
 
 def debugging() -> bool:

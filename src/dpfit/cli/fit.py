@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from dpfit.cli import options
-from dpfit.cli.options import ModelName, Neighbours, Unit
+from dpfit.cli.options import ModelName, Relation, Unit
 from dpfit.cli.outputs import check_new
 from dpfit.cli.screen import facts, print_json, print_warnings, progress, rows
 
@@ -35,8 +35,8 @@ def fit(
     epsilon: options.Epsilon,
     delta: options.Delta = 0.0,
     target: options.Target = None,
-    neighbours: options.NeighboursOption = Neighbours.REPLACE,
-    n_public: options.RowsNear = None,
+    relation: options.RelationOption = Relation.REPLACE,
+    n_declared: options.DeclaredRows = None,
     unit: options.UnitOption = Unit.RECORD,
     user_column: options.UserColumn = None,
     max_rows: options.MaxRows = None,
@@ -55,15 +55,15 @@ def fit(
 
     if public is not None and not delta:
         raise ValueError("a fit that starts from public records needs --delta, far below 1 / rows; or drop --public")
-    check_users(unit, user_column, max_rows, neighbours)
+    check_users(unit, user_column, max_rows, relation)
     check_new(out, report)
     task = Task(
         read_schema(schema, target),
         ModelName(model).value,
         epsilon,
         delta,
-        Neighbours(neighbours).value,
-        n_public,
+        Relation(relation).value,
+        n_declared,
         max_rows,
         solver,
         ridge,
@@ -87,15 +87,15 @@ def fit(
     fitted.show(Console(), {name: file for name, file in files.items() if file is not None})
 
 
-def check_users(unit: Unit, user_column: str | None, max_rows: int | None, neighbours: Neighbours) -> None:
+def check_users(unit: Unit, user_column: str | None, max_rows: int | None, relation: Relation) -> None:
     """Options about users go together."""
     if unit == Unit.RECORD:
         if user_column is not None or max_rows is not None:
             raise ValueError("--user-column and --max-rows go with --unit user; add it, or leave them out")
         return
-    if user_column is None or max_rows is None or neighbours != Neighbours.ADD_REMOVE:
+    if user_column is None or max_rows is None or relation != Relation.ADD_REMOVE:
         raise ValueError(
-            "--unit user needs --user-column COLUMN, --max-rows M, and --neighbours add_remove with --n-public N"
+            "--unit user needs --user-column COLUMN, --max-rows M, and --relation add_remove with --n-declared N"
         )
 
 
@@ -133,6 +133,8 @@ class Fitted:
 
     def to_json(self) -> dict[str, Any]:
         """Stable names for programs; docs/how-to/command-line.md lists them."""
+        from dpfit.theory.bibliography import resolve
+
         task, plan = self.task, self.model.plan_
         return {
             "schema": "dpfit.fit/1",
@@ -141,6 +143,7 @@ class Fitted:
             "coefficients": [{"name": name, "value": value} for name, value in self.coefficients],
             "promise": str(self.model.guarantee_),
             "guarantee": self.model.guarantee_.to_json(),
+            "references": [work.to_json() for work in resolve(self.model.guarantee_.basis.theorem)],
             "plan": plan.to_json(),
             "predicted_risk": plan.risk.expected if plan.risk is not None else None,
             "private": bool(self.model.private_),
@@ -210,15 +213,14 @@ def fit_table(
         return task.schema.matrix(rows), labels
 
     matrix, labels = records(source)
-    users = {} if user_column is None else {"user_id": source.texts(user_column)}
-    number = source.rows if task.n_public is None else task.n_public
+    users = {} if user_column is None else {"user_ids": source.texts(user_column)}
+    number = source.rows if task.n_declared is None else task.n_declared
     if number < 1:
         raise ValueError(f"{path.name} has no rows; a model needs some")
-    chosen = task if public is not None else task.paid_by_ledger(number)
-    estimator = chosen.estimator()
+    estimator = task.estimator()
     estimator.report_progress = report_progress
     if public is not None:
         estimator.set_params(public=records(Table(read_table(public))))
     with quiet():
         model = estimator.fit(matrix, labels, **users)
-    return Fitted(chosen, model, chosen.warnings(number))
+    return Fitted(task, model, task.warnings(number))

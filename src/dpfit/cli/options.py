@@ -8,20 +8,14 @@ from typing import Annotated
 
 import typer
 
+from dpfit.models.table import COMMANDS
 
-class ModelName(StrEnum):
-    """The models that can be fitted."""
-
-    LOGISTIC = "logistic"
-    SVC = "svc"
-    LINEAR = "linear"
-    RIDGE = "ridge"
-    HUBER = "huber"
-    QUANTILE = "quantile"
+ModelName = StrEnum("ModelName", {name.upper(): name for name in COMMANDS})  # type: ignore[misc]
+"""The models that can be fitted."""
 
 
-class Neighbours(StrEnum):
-    """What one person can change."""
+class Relation(StrEnum):
+    """The neighbouring relation: what one person can change."""
 
     REPLACE = "replace"
     ADD_REMOVE = "add_remove"
@@ -40,14 +34,15 @@ SchemaFile = Annotated[
 ]
 Model = Annotated[ModelName, typer.Option("--model", help="Which model to fit.")]
 Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict; default: [target] of the schema.")]
-Epsilon = Annotated[float, typer.Option(help="What this may cost; smaller is more private, 1 is a common choice.")]
-Delta = Annotated[float, typer.Option(help="A chance of worse, far below 1 / rows; 0 promises epsilon outright.")]
-NeighboursOption = Annotated[
-    Neighbours,
-    typer.Option("--neighbours", help="One record is replaced (the number of rows is public), or added or removed."),
+Epsilon = Annotated[float, typer.Option(help="Privacy budget; smaller is more private, 1 is common.")]
+Delta = Annotated[float, typer.Option(help="The delta of (epsilon, delta)-DP, below 0.01 / rows; 0: pure epsilon-DP.")]
+RelationOption = Annotated[
+    Relation,
+    typer.Option("--relation", help="One record is replaced (the number of rows is public), or added or removed."),
 ]
-RowsNear = Annotated[
-    int | None, typer.Option("--n-public", metavar="N", help="With add_remove: a public number near that of the rows.")
+DeclaredRows = Annotated[
+    int | None,
+    typer.Option("--n-declared", metavar="N", help="With add_remove: a public number near that of the rows."),
 ]
 UnitOption = Annotated[Unit, typer.Option("--unit", help="Protect each record, or each user with all its records.")]
 UserColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="With --unit user: whose record a row is.")]

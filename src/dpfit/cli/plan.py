@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from dpfit.cli import options
-from dpfit.cli.options import ModelName, Neighbours, Unit
+from dpfit.cli.options import ModelName, Relation, Unit
 from dpfit.cli.outputs import check_new
-from dpfit.cli.screen import explained, print_json, print_warnings, progress, rows
+from dpfit.cli.screen import cited, explained, print_json, print_warnings, progress, rows
 
 if TYPE_CHECKING:
     from dpfit.cli.task import Task
@@ -32,7 +32,7 @@ def plan(
     epsilon: Annotated[float | None, typer.Option(help="What the fit may cost.")] = None,
     delta: options.Delta = 0.0,
     target: options.Target = None,
-    neighbours: options.NeighboursOption = Neighbours.REPLACE,
+    relation: options.RelationOption = Relation.REPLACE,
     unit: options.UnitOption = Unit.RECORD,
     max_rows: options.MaxRows = None,
     solver: options.Solver = "auto",
@@ -49,8 +49,8 @@ def plan(
     """Show what dpfit fit would do, promise and cost, and how good the model would be; no table, nothing is spent."""
     from dpfit.cli.task import Task, open_ledger, read_schema
 
-    if (unit == Unit.USER) != (max_rows is not None) or (unit == Unit.USER and neighbours != Neighbours.ADD_REMOVE):
-        raise ValueError("--unit user goes with --max-rows M and --neighbours add_remove")
+    if (unit == Unit.USER) != (max_rows is not None) or (unit == Unit.USER and relation != Relation.ADD_REMOVE):
+        raise ValueError("--unit user goes with --max-rows M and --relation add_remove")
     if (epsilon is None) == (reach is None):
         raise ValueError("give --epsilon, what the fit may cost, or --reach RISK, how good it must be")
     check_new(report)
@@ -59,8 +59,8 @@ def plan(
         ModelName(model).value,
         epsilon or 1.0,
         delta,
-        Neighbours(neighbours).value,
-        number if neighbours == Neighbours.ADD_REMOVE else None,
+        Relation(relation).value,
+        number if relation == Relation.ADD_REMOVE else None,
         max_rows,
         solver,
         ridge,
@@ -71,7 +71,6 @@ def plan(
     with progress("planning", total=None):
         if reach is not None:
             task = replace(task, epsilon=smallest_epsilon(lambda at: _risk(replace(task, epsilon=at), number), reach))
-        task = task.paid_by_ledger(number)
         planned = task.plan(number)
         curve = [_point(replace(task, epsilon=task.epsilon * times), number) for times in _AROUND]
     paid = _payment(task, planned)
@@ -134,7 +133,7 @@ def _point(task: Task, number: int) -> dict[str, Any]:
     return {
         "epsilon": task.epsilon,
         "risk": planned.risk.expected if planned.risk is not None else None,
-        "solver": _candidates(planned)[0]["name"] if _candidates(planned) else task.solver,
+        "solver": planned.considered[0].name if planned.considered else task.solver,
     }
 
 
@@ -142,7 +141,7 @@ def _candidates(planned: Plan) -> list[dict[str, Any]]:
     """The solvers that were considered, best first."""
     return [
         {"name": each.name, "risk": each.risk, "passes": each.work.passes, "gradients": each.work.gradients}
-        for each in getattr(planned, "considered", ())
+        for each in planned.considered
     ]
 
 
@@ -172,6 +171,8 @@ def _to_json(
     reach: float | None,
     paid: dict[str, Any] | None,
 ) -> dict[str, Any]:
+    from dpfit.theory.bibliography import resolve
+
     return {
         "schema": "dpfit.plan/1",
         "fitted": task.model,
@@ -182,6 +183,7 @@ def _to_json(
         "reach": reach,
         "promise": str(replace(planned.guarantee, shown_at=task.delta or 1e-6)),
         "guarantee": planned.guarantee.to_json(),
+        "references": [work.to_json() for work in resolve(planned.basis.theorem)],
         "plan": planned.to_json(),
         "predicted_risk": planned.risk.expected if planned.risk is not None else None,
         "considered": _candidates(planned),
@@ -200,6 +202,8 @@ def _show(
     reach: float | None,
     paid: dict[str, Any] | None,
 ) -> None:
+    from dpfit.theory.bibliography import resolve
+
     if reach is not None:
         console.print(f"epsilon = {task.epsilon:g} is predicted to reach {reach:g}\n", highlight=False)
     console.print(escape(f"A {task.title}, from {len(task.schema.columns)} columns of {number} rows:"), highlight=False)
@@ -219,6 +223,7 @@ def _show(
             ),
             highlight=False,
         )
+    console.print(cited(resolve(planned.basis.theorem)))
 
 
 def _figure(value: float | None) -> str:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from dpfit.cli import options
-from dpfit.cli.options import Neighbours
+from dpfit.cli.options import Relation
 from dpfit.cli.outputs import check_new, write_csv
 from dpfit.cli.screen import facts, print_json, progress, rows
 
@@ -35,7 +35,7 @@ def query(
         bool, typer.Option("--each", help="Count by each column on its own instead of crossing them.")
     ] = False,
     noise: Annotated[str, typer.Option(help="auto, laplace, gaussian, generalized_gaussian or k_norm.")] = "auto",
-    neighbours: options.NeighboursOption = Neighbours.REPLACE,
+    relation: options.RelationOption = Relation.REPLACE,
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
     who: Annotated[str, typer.Option(help="Kept in the ledger: who asks.")] = "",
@@ -63,9 +63,9 @@ def query(
             asked,
             epsilon=epsilon,
             delta=delta or None,
-            relation=Neighbours(neighbours).value,
+            relation=Relation(relation).value,
             bins=cuts,
-            noise=_paid_by(book, dataset, noise, delta),
+            noise=noise,
             ledger=book,
             dataset=dataset,
             who=who,
@@ -86,13 +86,6 @@ def query(
         console.print(facts([("promise", counted.release.guarantee)]))
 
 
-def _paid_by(ledger: Ledger | None, dataset: str | None, noise: str, delta: float) -> str:
-    """The noise to use: a budget that adds up rho or mu squared pays a fair price for Gaussian noise only."""
-    if ledger is None or dataset is None or noise != "auto" or not delta:
-        return noise
-    return noise if ledger.currency(dataset) == "pure" else "gaussian"
-
-
 def _cut(choice: str) -> tuple[str, int | list[float]]:
     """``age=10`` or ``age=0,18,65,120``."""
     name, _, cut = choice.rpartition("=")
@@ -103,6 +96,8 @@ def _cut(choice: str) -> tuple[str, int | list[float]]:
 
 
 def _to_json(counted: Counted, lines: list[Any], ledger: Ledger | None, dataset: str | None) -> dict[str, Any]:
+    from dpfit.theory.bibliography import resolve
+
     guarantee, plan = counted.release.guarantee, counted.release.plan
     return {
         "schema": "dpfit.query/1",
@@ -110,6 +105,7 @@ def _to_json(counted: Counted, lines: list[Any], ledger: Ledger | None, dataset:
         "level": 0.95,
         "promise": str(guarantee),
         "guarantee": guarantee.to_json(),
+        "references": [work.to_json() for work in resolve(guarantee.basis.theorem)],
         "plan": plan.to_json(),
         "private": counted.release.private,
         "budget": ledger.status(dataset).to_json() if ledger is not None and dataset is not None else None,

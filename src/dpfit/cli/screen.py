@@ -16,9 +16,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from dpfit.core import Plan
-
-_NAMES = 11
-"""How wide the names of facts are in `Plan.explain`."""
+    from dpfit.theory.bibliography import Reference
 
 
 def print_json(value: Any) -> None:
@@ -53,11 +51,14 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Table:
 
 
 def explained(plan: Plan, delta: float) -> Table:
-    """A plan in words, its promise at the delta that was asked for, without the solvers that were not chosen."""
-    lines = [
-        line for line in plan.explain(delta or 1e-6).splitlines() if not line.startswith(("considered", "left out"))
-    ]
-    return facts((line[:_NAMES].strip(), line[_NAMES:]) for line in lines)
+    """Return the rows of a plan at the delta of the budget, without the solvers that were not chosen."""
+    shown = (row for row in plan.rows(delta or 1e-6) if row.label not in ("considered", "left out"))
+    return facts((row.label, row.text) for row in shown)
+
+
+def cited(works: Iterable[Reference]) -> Table:
+    """List works, one a line; an empty table prints nothing."""
+    return facts(("references" if place == 0 else "", work) for place, work in enumerate(works))
 
 
 @contextmanager

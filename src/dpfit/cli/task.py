@@ -10,33 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpfit.data.schema import Category, Number, Schema
-from dpfit.ledger import Ledger, NotChargeable
-from dpfit.ledger.price import price
+from dpfit.ledger import Ledger
+from dpfit.models.table import COMMANDS
 
 if TYPE_CHECKING:
     from dpfit.core import Plan
 
-MODELS = {
-    "logistic": "LogisticRegression",
-    "svc": "LinearSVC",
-    "linear": "LinearRegression",
-    "ridge": "Ridge",
-    "huber": "HuberRegressor",
-    "quantile": "QuantileRegressor",
-}
-CLASSIFIERS = ("logistic", "svc")
-
 
 @dataclass(frozen=True)
 class Task:
-    """Which model is fitted to which columns, at which cost, charged where."""
+    """Which model is fitted to which columns, within which budget, charged where."""
 
     schema: Schema
     model: str
     epsilon: float
     delta: float = 0.0
-    neighbours: str = "replace"
-    n_public: int | None = None
+    relation: str = "replace"
+    n_declared: int | None = None
     max_rows: int | None = None
     solver: str = "auto"
     ridge: float | None = None
@@ -49,14 +39,14 @@ class Task:
             raise ValueError("a ledger and a dataset in it go together: give both --ledger FILE and --dataset NAME")
         if self.quantile is not None and self.model != "quantile":
             raise ValueError("--quantile is for --model quantile; leave it out")
-        if self.neighbours == "add_remove" and self.n_public is None:
+        if self.relation == "add_remove" and self.n_declared is None:
             raise ValueError(
-                "with --neighbours add_remove the number of rows is private: give --n-public N, a number near it that "
+                "with --relation add_remove the number of rows is private: give --n-declared N, a number near it that "
                 "was not read off the data"
             )
         if not self.schema.columns:
             raise ValueError("the schema has no columns to predict from; add [columns.NAME] with public facts")
-        if self.model in CLASSIFIERS:
+        if COMMANDS[self.model].is_classifier:
             self._check_classes()
         elif not isinstance(self.target, Number):
             raise ValueError(
@@ -91,8 +81,6 @@ class Task:
 
     def estimator(self) -> Any:
         """The model, not fitted yet."""
-        from dpfit import models
-
         target = self.target
         facts: dict[str, Any] = (
             {"classes": list(target.categories)}
@@ -101,11 +89,11 @@ class Task:
         )
         facts |= {"ridge": self.ridge} if self.ridge is not None else {}
         facts |= {"quantile": self.quantile} if self.quantile is not None else {}
-        return getattr(models, MODELS[self.model])(
+        return COMMANDS[self.model].load()(
             self.epsilon,
             self.delta,
-            neighbours=self.neighbours,
-            n_public=self.n_public,
+            relation=self.relation,
+            n_declared=self.n_declared,
             max_rows_per_user=self.max_rows,
             # The schema has bounded the rows, and has added the constant if it wants one.
             row_norm=self.schema.bound,
@@ -117,34 +105,10 @@ class Task:
         )
 
     def plan(self, rows: int) -> Plan:
-        """What a fit on so many rows would do."""
+        """Return what a fit on this many rows would do; the ledger's currency is a fact of the plan."""
         with quiet():
             plan: Plan = self.estimator().plan(rows, len(self.schema.names), by_user=self.max_rows is not None)
         return plan
-
-    def paid_by_ledger(self, rows: int) -> Task:
-        """The task with the solver to use: the best of those that cost the dataset's budget least.
-
-        Promises that look alike can differ much in price: pure epsilon is dear in a budget that adds up mu squared,
-        and Gaussian noise has no price in one that adds up epsilons. Plans and the ledger are public, so is the choice.
-        """
-        if self.ledger is None or self.dataset is None or self.solver != "auto":
-            return self
-        currency = self.ledger.currency(self.dataset)
-        prices: dict[str, float] = {}
-        from dpfit.models.users import PerUser
-
-        planned = self.plan(rows)
-        chosen = planned.plan if isinstance(planned, PerUser) else planned
-        names = [candidate.name for candidate in getattr(chosen, "considered", ())]
-        for name in names:
-            try:
-                prices[name] = float(price(replace(self, solver=name).plan(rows).guarantee, currency).amount)
-            except NotChargeable:
-                continue
-        # Candidates are ranked by risk; prices of the same promise may differ in the last digits.
-        best = next((name for name, cost in prices.items() if cost <= 1.01 * min(prices.values())), None)
-        return self if best in (None, names[0]) else replace(self, solver=str(best))
 
     def warnings(self, rows: int) -> list[str]:
         """What the caller should know, from public facts."""

@@ -3,7 +3,6 @@
 from dpfit.core.algorithm import Algorithm, Example, Forecast, Requirement
 from dpfit.core.binding import Binding, BindingChangedTheEvent, StartAt
 from dpfit.core.constants import Constants
-from dpfit.core.former import Chain, Iterative, Select, Session, require_records  # noqa: F401
 from dpfit.core.loop import Loop, VectorizedLoop
 from dpfit.core.mechanism import Batched, Halted, Interactive, Mechanism, Risk, Run, State, Work
 from dpfit.core.notes import Chosen, Considered, Leak, LeftOut, Note, Row, Tuned, Tuning

@@ -127,6 +127,8 @@ class Algorithm(ABC, Generic[P]):
     tier: ClassVar[str] = "reference"
     auto_candidate: ClassVar[bool] = False
     """Whether `auto` may take it."""
+    listed: ClassVar[bool] = True
+    """Whether the catalogue lists it."""
 
     _plan: Callable[..., Plan]
     _options: Mapping[str, Any] = {}
@@ -185,9 +187,10 @@ class Algorithm(ABC, Generic[P]):
             raise ValueError(f"{self.name} does not support {fact}; leave it out, or use another algorithm")
 
     def _hint(self, kind: str) -> str:
-        if kind == "pure":
-            return "give a delta (below 0.01 / n), mu or rho, or use output_perturbation"
-        return f"give a budget of kind {' or '.join(self.guarantees)}"
+        if kind == "pure" and len(self.guarantees) > 1:
+            other = ", or use output_perturbation" if self.solves is Minimize else ""
+            return f"give a delta (below 0.01 / n), mu or rho{other}"
+        return f"give a budget of {' or '.join(_KINDS[known] for known in self.guarantees)}"
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
         known = self.options
@@ -210,9 +213,7 @@ class Algorithm(ABC, Generic[P]):
             raise RuntimeError(f"{self.name} planned more than the budget allows: this is a defect of dpfit")
         allowed = options.get("max_passes")
         if allowed is not None and plan.work.passes > allowed:
-            raise ValueError(
-                f"{self.name} takes {plan.work.passes:g} passes, max_passes is {allowed}; raise max_passes"
-            )
+            raise ValueError(f"{self.name} takes {plan.work.passes:g} passes, {allowed} are allowed; raise max_passes")
 
     def using(self: A, **options: Any) -> A:
         """Return the algorithm with options set: what reductions take as their solver."""

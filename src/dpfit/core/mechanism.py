@@ -210,6 +210,8 @@ class Interactive(Mechanism):
 
     def adversarial(self, data: Any, neighbour: Any) -> tuple[Any, ...]:
         """Return queries that tell neighbours apart as well as the guarantee allows; audits ask them."""
+        if self.self_driven:
+            return ()
         raise ValueError(f"no adversarial queries are known for {self.kind!r}; pass queries")
 
     def run(self, data: View, run: Run) -> Any:

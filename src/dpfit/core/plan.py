@@ -186,7 +186,10 @@ class Plan(Spec, ABC):
         return frozenset({self.fingerprint, *getattr(self, "_read", ())})
 
     def _rows_of_parts(self, delta: float) -> list[Row]:
-        kinds = list(dict.fromkeys(tuple(part.rows(delta)) for part in self.parts))
+        # A plan has one predicted risk: one that was predicted for the whole replaces those of its mechanisms.
+        hidden = () if self.predicted is None else ("expect", "vacuous")
+        shown = ([row for row in part.rows(delta) if row.label not in hidden] for part in self.parts)
+        kinds = list(dict.fromkeys(map(tuple, shown)))
         return [
             row for number, rows in enumerate(kinds, 1) for row in (Row("part", f"{number} of {len(kinds)}"), *rows)
         ]
@@ -362,9 +365,11 @@ class Composition(Plan):
 
     @property
     def data_facts(self) -> DataFacts:
-        facts = super().data_facts
-        first = self.stages[0]
-        return first.plan.data_facts if self.problem is None and first.part is None else facts
+        if self.problem is not None:
+            return super().data_facts
+        known = [stage.plan.data_facts for stage in self._of_part(None)]
+        n = next((facts.n for facts in known if facts.n is not None), None)
+        return DataFacts(n, next((facts.width for facts in known if facts.width is not None), None))
 
     def output(self, value: Any) -> Any:
         return self.stages[-1].plan.output(value[-1]) if self.combine is None else value
@@ -456,6 +461,8 @@ class Transformation(Spec, ABC):
 
     draws: ClassVar[bool] = False
     """Whether `transform` draws: then every run of an audit transforms afresh."""
+    keeps_records: ClassVar[bool] = True
+    """Whether records stay records, so that mechanisms behind it check the caller's data."""
 
     @abstractmethod
     def transform(self, data: View, run: Run) -> Any:
@@ -488,11 +495,17 @@ class TransformedPlan(Plan):
 
     @staticmethod
     def of(transformation: Transformation, plan: Plan) -> TransformedPlan:
-        """Wrap a plan; notes, algorithm and predicted risk move to the outer plan."""
+        """Wrap a plan; notes, algorithm and predicted risk move to the outer plan.
+
+        The problem stays: it says what the transformed data must be like.
+        """
         return TransformedPlan(
-            transformation, plan.inner(), algorithm=plan.algorithm, notes=plan.notes, predicted=plan.predicted,
-            problem=None,
+            transformation, replace(plan.inner(), problem=plan.problem), algorithm=plan.algorithm, notes=plan.notes,
+            predicted=plan.predicted,
         )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        _ = self.own_basis  # a plan that the transformation cannot wrap is refused here
 
     @property
     def event(self) -> Event:
@@ -523,6 +536,11 @@ class TransformedPlan(Plan):
         facts = super().data_facts
         return self.transformation.data_facts(self.plan.data_facts) if self.problem is None else facts
 
+    def check(self, data: View) -> None:
+        check_facts(data, self.data_facts, self.basis)
+        for mechanism in self.mechanisms if self.transformation.keeps_records else ():
+            mechanism.check(data)
+
     def output(self, value: Any) -> Any:
         return self.plan.output(value)
 
@@ -550,9 +568,9 @@ class TransformedPlan(Plan):
         return [self.transformation.inverse(value) for value in self.plan.execute_many(seen, run, count)]
 
     def rows(self, delta: float = 1e-6) -> list[Row]:
-        if self.event != self.plan.event or self.basis != self.plan.basis:
+        if self.event != self.plan.event or self.own_basis != self.plan.basis:
             return super().rows(delta)
-        return [*replace(self.plan, predicted=self.risk).rows(delta), *self._rows_of_notes()]
+        return replace(self.plan, predicted=self.risk, notes=(*self.plan.notes, *self.notes)).rows(delta)
 
 
 @dataclass(frozen=True)

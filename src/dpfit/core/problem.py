@@ -176,9 +176,9 @@ class Minimize(Problem):
 
     @property
     def origin(self) -> Floats:
-        """The public point from which descents start."""
+        """The public point from which descents start; the constants hold there."""
         if self.start is not None:
-            return np.array(self.start)
+            return self.project(np.array(self.start))
         return self.parameters.start.copy() if self.region is None else self.region.centre
 
     @cached_property
@@ -203,6 +203,27 @@ class Minimize(Problem):
         """
         one_of("norm", norm, ("l2",))
         return constants_of(self.loss, self.bounds, None if everywhere else self.radius, relation)
+
+    def clipped_sensitivity(self, clip_norm: float, relation: str) -> float:
+        """Return the largest change, in l2, of the sum of gradients clipped to ``clip_norm``, by one record.
+
+        ``clip_norm`` under add/remove, twice that under replace-one. Where ``clip_norm`` reaches the Lipschitz constant
+        nothing is clipped: a replaced record then changes the sum by the gradient sensitivity, if guards enforce it.
+
+        >>> from dpfit.losses import Squared
+        >>> bounds, ball = Bounds(row_norm=1.0, label_lower=0.0, label_upper=1.0), L2Ball(2, 1.0)
+        >>> problem = Minimize(n=10, loss=Squared(), bounds=bounds, n_features=2, domain=ball)
+        >>> [round(problem.clipped_sensitivity(clip_norm, "replace"), 3) for clip_norm in (1.5, 2.0)]
+        [3.0, 2.598]
+        """
+        if relation == "add_remove":
+            return clip_norm
+        constants = self.constants(relation)
+        # Declared constants are not enforced: only clipping bounds the sensitivity, by 2 * clip_norm.
+        if clip_norm >= constants.lipschitz and constants.status == "enforced":
+            # Clipping at the Lipschitz constant moves a gradient by rounding errors, far below this factor.
+            return min(2 * clip_norm, constants.gradient_sensitivity * (1 + 2.0**-40))
+        return 2 * clip_norm
 
     @property
     def guards(self) -> Guards:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -208,7 +209,8 @@ def open_plan(
     interaction = Interaction(
         plan, view, run.within(plan.event, plan.basis.relation), account=account, token=token, store=file
     )
-    interaction._begin()
+    with _abandoned_if_untouched(account, token, view):
+        interaction._begin()
     return interaction
 
 
@@ -245,7 +247,8 @@ def run_plan(
         return interaction.close()
     run, view = _prepare(plan, data, random_state, diagnostics, progress)
     token = account.reserve(plan) if account is not None else None
-    value = plan.execute(view, run)
+    with _abandoned_if_untouched(account, token, view):
+        value = plan.execute(view, run)
     release = Release(value, plan, run.noise.private, run.diagnostics, isinstance(value, Halted), run.published)
     if account is not None:
         account.commit(token, release)
@@ -261,4 +264,16 @@ def _prepare(
     basis = plan.basis
     view = view_of(data, basis.relation, basis.unit, run.noise)
     plan.check(view)
+    view.touched = False
     return run, view
+
+
+@contextmanager
+def _abandoned_if_untouched(account: Account | None, token: Any, view: View) -> Iterator[None]:
+    """Give a reservation back if a run fails before it asked for any record: such a failure says nothing of them."""
+    try:
+        yield
+    except BaseException as error:
+        if account is not None and not view.touched:
+            account.abandon(token, type(error).__name__, touched=False)
+        raise

@@ -91,8 +91,9 @@ class View(Dataset):
     def __init__(self, dataset: Dataset, relation: str, unit: str, source: Source, *, given: Any = None) -> None:
         if not isinstance(dataset, Dataset):
             raise ValueError(f"data must be a Dataset, got {type(dataset).__name__}; wrap it as InMemory(rows, labels)")
-        self.dataset = dataset
+        self._dataset = dataset
         self.public = dataset.public
+        self.touched = False
         self.relation = one_of("relation", relation, ("replace", "add_remove"))
         self.unit = one_of("unit", unit, ("record", "user"))
         self.source = source
@@ -108,8 +109,15 @@ class View(Dataset):
         return view
 
     @property
+    def dataset(self) -> Dataset:
+        """The records; ``touched`` says whether anything has asked for them."""
+        self.touched = True
+        return self._dataset
+
+    @property
     def given(self) -> Any:
         """The caller's object; parts, samples and mapped views have none."""
+        self.touched = True
         if self._given is None:
             raise ValueError("given is defined on the caller's whole data only; read the records of the view instead")
         return self._given
@@ -270,13 +278,9 @@ class OpaqueView(View):
     """
 
     def __init__(self, given: Any, relation: str, unit: str, source: Source) -> None:
-        self.dataset, self.public = None, None  # type: ignore[assignment]
+        self._dataset, self.public = None, None  # type: ignore[assignment]
         self.relation, self.unit, self.source = relation, unit, source
-        self._given = given
-
-    @property
-    def given(self) -> Any:
-        return self._given
+        self._given, self.touched = given, False
 
     def parts(self, shares: Sequence[float | Fraction]) -> tuple[View, ...]:
         raise ValueError("parts need records; wrap the data as InMemory(rows, labels)")

@@ -2,7 +2,7 @@
 
 from dpfit.ledger.account import DatasetAccount, Reservation
 from dpfit.ledger.chain import Entry
-from dpfit.ledger.charging import account_for
+from dpfit.ledger.charging import account_for, currency_of
 from dpfit.ledger.errors import BudgetExceeded, LedgerDamaged, LedgerError, LedgerUnavailable, NotChargeable
 from dpfit.ledger.ledger import Ledger, Status
 
@@ -18,4 +18,5 @@ __all__ = [
     "Reservation",
     "Status",
     "account_for",
+    "currency_of",
 ]

@@ -9,6 +9,13 @@ from dpfit.ledger.ledger import Ledger
 from dpfit.privacy.charge import NoPrice
 
 
+def currency_of(ledger: Ledger | str | Path | None, dataset: str | None) -> str | None:
+    """Return the currency in which a ledger charges the plans of a dataset; None without a ledger or a dataset."""
+    if ledger is None or not dataset:
+        return None
+    return (ledger if isinstance(ledger, Ledger) else Ledger(ledger)).currency(dataset)
+
+
 def account_for(
     plan: Chargeable,
     ledger: Ledger | str | Path | None,

@@ -12,12 +12,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Answer, Mechanism, Plan, Risk, Run, Step, require_records
+from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
+from dpfit.data.view import View
+from dpfit.mechanisms.arrays import as_rows
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, one_of
@@ -38,18 +40,21 @@ class CountingQueries(Spec, ABC):
     @property
     @abstractmethod
     def number(self) -> int:
-        """How many queries."""
+        """The number of queries."""
 
     @abstractmethod
     def changed(self, relation: str) -> int:
-        """How many answers one neighbour change can move, each by one."""
+        """Return how many answers one neighbour change can move, each by one."""
 
     @abstractmethod
     def answers(self, data: Any) -> Counts:
-        """The exact answers."""
+        """Return the exact answers on the caller's data."""
+
+    def check(self, data: Any) -> None:
+        """Refuse data of a wrong shape or type; it reads public facts only."""
 
     def sensitivity(self, norm: str, relation: str) -> float:
-        """How far one neighbour change moves the vector of answers, rounded up."""
+        """Return how far one neighbour change moves the vector of answers, rounded up."""
         moved = self.changed(one_of("relation", relation, RELATIONS))
         one_of("norm", norm, ("l1", "l2", "linf"))
         root = math.sqrt(moved)
@@ -58,7 +63,7 @@ class CountingQueries(Spec, ABC):
 
 
 def changed_answers(number: int, at_most: int, relation: str) -> int:
-    """How many of ``number`` answers can move if a record says yes to at most ``at_most`` of the queries.
+    """Return how many of ``number`` answers can move if a record says yes to at most ``at_most`` of the queries.
 
     A record that is added or removed moves the answers it says yes to. A record that is replaced by another moves those
     that exactly one of the two says yes to.
@@ -96,24 +101,22 @@ class Flags(CountingQueries):
     def changed(self, relation: str) -> int:
         return changed_answers(self.queries, self.at_most or self.queries, relation)
 
+    def check(self, data: Any) -> None:
+        as_rows(data, self.queries, "flags")
+
     def answers(self, data: Any) -> Counts:
-        try:
-            rows = np.asarray(data, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError("the data must be an array of flags") from None
-        if rows.ndim != 2 or rows.shape[1] != self.queries:
-            raise ValueError(f"the plan is for rows of {self.queries} flags, the data have shape {rows.shape[1:]}")
+        rows = as_rows(data, self.queries, "flags")
         return np.asarray(first_flags(np.nan_to_num(rows) != 0, self.at_most).sum(axis=0, dtype=np.int64))
 
 
 def first_flags(flags: NDArray[np.bool_], at_most: int | None) -> NDArray[np.bool_]:
-    """The flags with all but the first ``at_most`` of each row taken away."""
+    """Return the flags without all but the first ``at_most`` of each row."""
     return flags if at_most is None else flags & (np.cumsum(flags, axis=1) <= at_most)
 
 
 @dataclass(frozen=True)
 class CountNoise(Spec, ABC):
-    """A law of integer noise for counts: its event, its draws, the law of its errors."""
+    """A distribution of integer noise for counts: its event, its draws, its errors."""
 
     theorem: ClassVar[str]
     independent: ClassVar[bool] = True
@@ -122,19 +125,19 @@ class CountNoise(Spec, ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """The law in words."""
+        """The distribution in words."""
 
     @abstractmethod
     def event(self, changed: int) -> Event:
-        """What is done, if one neighbour change moves ``changed`` answers by one each."""
+        """Return the event, if one neighbour change moves ``changed`` answers by one each."""
 
     @abstractmethod
     def add(self, counts: Counts, changed: int, source: Source) -> Floats:
-        """The counts with noise, whole numbers again."""
+        """Return the counts with noise, integers again."""
 
     @abstractmethod
     def errors(self, number: int, changed: int) -> ErrorLaw:
-        """The law of the noise on ``number`` counts."""
+        """Return the distribution of the noise on ``number`` counts."""
 
 
 N = TypeVar("N", bound=CountNoise)
@@ -142,7 +145,7 @@ N = TypeVar("N", bound=CountNoise)
 
 @dataclass(frozen=True)
 class NoisyCounts(Mechanism):
-    """Answers of counting queries plus noise; all fields are public."""
+    """Answers of counting queries plus noise."""
 
     kind = "noisy_counts"
     noise: CountNoise
@@ -158,7 +161,7 @@ class NoisyCounts(Mechanism):
 
     @property
     def errors(self) -> ErrorLaw:
-        """The law of the noise."""
+        """The distribution of the noise."""
         return self.noise.errors(self.workload.number, self.workload.changed(self.relation))
 
     @property
@@ -167,7 +170,7 @@ class NoisyCounts(Mechanism):
         return Risk(self.errors.expected_max, f"largest error of {of}")
 
     def half_width(self, level: float = 0.95, simultaneous: bool = False) -> int:
-        """What an error (with ``simultaneous``: any error) stays within, with probability at least ``level``.
+        """Return a bound of an error (with ``simultaneous``: of all errors) of probability at least ``level``.
 
         Released noise is the rounded law, and a rounded number is within h exactly if the number is within h + 1/2.
         """
@@ -177,34 +180,35 @@ class NoisyCounts(Mechanism):
         width = law.max_quantile(level) if simultaneous else law.quantile(level)
         return max(0, math.ceil(width - 0.5))
 
-    def run(self, data: Any, run: Run) -> Floats:
-        return self.noise.add(self.workload.answers(data), self.workload.changed(self.relation), run.noise)
+    def check(self, data: View) -> None:
+        self.workload.check(data.given)
 
-    def run_many(self, data: Any, run: Run, count: int) -> list[Floats]:
-        """Independent outputs of `run`: answers are counted once, noise is drawn at once where it can be."""
-        answers, changed = self.workload.answers(data), self.workload.changed(self.relation)
+    def run(self, data: View, run: Run) -> Floats:
+        return self.noise.add(self.workload.answers(data.given), self.workload.changed(self.relation), run.noise)
+
+    def run_many(self, data: View, run: Run, count: int) -> list[Floats]:
+        """Draw independent outputs: answers are counted once, noise is drawn at once where it can be."""
+        answers, changed = self.workload.answers(data.given), self.workload.changed(self.relation)
         if self.noise.independent:
             return list(self.noise.add(np.tile(answers, count), changed, run.noise).reshape(count, -1))
         return [self.noise.add(answers, changed, run.noise) for _ in range(count)]
 
 
-def counting_workload(name: str, problem: Answer) -> CountingQueries:
-    """The workload of a problem that a counting algorithm answers."""
-    if not isinstance(problem.workload, CountingQueries):
-        raise ValueError(f"{name} answers counting queries, not {problem.workload.kind!r}")
-    return problem.workload
-
-
 def counting_basis(theorem: str, workload: CountingQueries, budget: Budget) -> Basis:
-    """Why noisy counts are private."""
+    """Return why noisy counts are private."""
     moved = workload.changed(budget.relation)
     answers = "one answer" if moved == 1 else f"at most {moved} answers"
     enforced = Assumption(f"one neighbour change moves {answers}, each by one", "enforced")
     return Basis(theorem, budget.relation, budget.unit, (enforced,), "exact")
 
 
+def counting_step(noise: CountNoise, workload: CountingQueries, budget: Budget) -> Step:
+    """Return the step that adds calibrated noise to counts."""
+    return Step(NoisyCounts(noise, workload, budget.relation), counting_basis(noise.theorem, workload, budget))
+
+
 def smallest_noise(law: Callable[[float], N], changed: int, budget: Budget) -> N:
-    """What ``law`` makes of the smallest scale within the budget, for counts of which ``changed`` may move."""
+    """Return what ``law`` makes of the smallest scale within the budget, for counts of which ``changed`` move."""
     return calibrate(lambda scale: _Moved(law(scale), changed), budget).noise
 
 
@@ -219,32 +223,25 @@ class _Moved(NamedTuple, Generic[N]):
         return self.noise.event(self.changed)
 
 
-@dataclass(frozen=True)
-class CountingAlgorithm(ABC):
-    """Plans noisy counts with the smallest noise of one law."""
+class CountingAlgorithm(Algorithm[Answer]):
+    """What algorithms for counting queries share: one step with noise of one distribution."""
 
-    name: str
+    solves = Answer
+    workloads = (CountingQueries,)
 
     @abstractmethod
     def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> CountNoise:
-        """The law with the smallest error within the budget, calibrated."""
+        """Return the noise of the smallest error within the budget; ``changed`` of ``number`` counts move."""
 
-    def plan(self, problem: Answer, budget: Budget, *, minimize: str | float = "max") -> Plan:
-        """One step. ``minimize`` is the error that a free choice of the law goes by: "max", "average" or a level."""
-        require_records(self.name, budget)
-        workload = counting_workload(self.name, problem)
-        changed = workload.changed(budget.relation)
-        noise = self.noise(workload.number, changed, budget, checked_criterion(minimize))
-        mechanism = NoisyCounts(noise, workload, budget.relation)
-        return Step(mechanism, counting_basis(noise.theorem, workload, budget))
+    def _plan(self, problem: Answer, budget: Budget, *, minimize: str | float = "max") -> Plan:
+        """Plan one step; ``minimize`` names the error that a free choice makes small: "max", "average" or a level."""
+        workload = cast(CountingQueries, problem.workload)
+        sizes = workload.number, workload.changed(budget.relation)
+        return counting_step(self.noise(*sizes, budget, checked_criterion(minimize)), workload, budget)
 
-    def example(self, relation: str) -> tuple[Answer, Any, Any]:
-        """A record that says no to all queries says yes to all of them, or one that says yes to all leaves."""
-        return moving_counts(relation)
-
-
-def moving_counts(relation: str) -> tuple[Answer, Any, Any]:
-    """A problem of four queries, and neighbours whose answers all move by one."""
-    rows = np.zeros((4, 4))
-    rows[-1] = 1.0
-    return Answer(n=4, workload=Flags(4)), rows, (rows[:-1] if relation == "add_remove" else np.zeros((4, 4)))
+    def example(self, relation: str) -> Example:
+        """Return four queries, and neighbours whose answers all move by one."""
+        rows = np.zeros((4, 4))
+        rows[-1] = 1.0
+        neighbour = rows[:-1] if relation == "add_remove" else np.zeros((4, 4))
+        return Example(Answer(n=4, workload=Flags(4)), rows, neighbour)

@@ -1,8 +1,10 @@
-"""Real-valued answers whose sensitivities the caller declares, with whichever noise is predicted to err least.
+"""Real-valued answers of declared sensitivities, with the noise whose predicted error is smallest.
 
-Guarantee: (epsilon, delta)-DP, epsilon-DP, mu-GDP or rho-zCDP, as far as the declared sensitivities are right: they are
-taken on trust, which the basis says. Laplace, Gaussian, generalized Gaussian and K-norm noise are each calibrated to
-the whole budget under all declared norms at once; the choice between them depends on public facts only.
+Guarantee: (epsilon, delta)-DP, epsilon-DP, mu-GDP or rho-zCDP.
+Assumes: the declared sensitivities, which nothing enforces; the basis says so.
+
+Laplace, Gaussian, generalized Gaussian and K-norm noise are each calibrated to the whole budget, under all declared
+norms at once. The choice between them depends on public facts only.
 Reference: [Gan22] chapter 2, for l1 and l2 sensitivities as well; docs/explanation/queries.md, section 6.
 """
 
@@ -19,8 +21,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Answer, Mechanism, Plan, Risk, Run, require_records
-from dpfit.mechanisms.counts import BestStep, Considered, calibrated_laws
+from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
+from dpfit.data.view import View
+from dpfit.mechanisms.arrays import array_of, as_rows
+from dpfit.mechanisms.choice import calibrated_noises, choice_notes
 from dpfit.mechanisms.generalized_gaussian import best_shape
 from dpfit.mechanisms.moved_answers import moved_answers
 from dpfit.noise import Grid, Source, add_gaussian, add_generalized_gaussian, add_l2_laplace, add_linf_laplace
@@ -96,15 +100,13 @@ class DeclaredQueries(Spec):
         """The sensitivity after rounding to the grid."""
         return self.sensitivity(norm) * (1 + ROUNDING_SHARE) * (1 + 2.0**-50)
 
-    def answers(self, data: Any) -> Steps:
-        """The sum of all rows in steps of the grid; only shape and type, which are public, can be wrong."""
-        try:
-            rows = np.asarray(data, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError("the data must be an array of numbers") from None
-        if rows.ndim != 2 or rows.shape[1] != self.queries:
-            raise ValueError(f"the plan is for rows of {self.queries} numbers, the data have shape {rows.shape[1:]}")
-        return self.grid.sum(rows, bound=math.ldexp(self.grid.step, _LARGEST))
+    def rows(self, given: Any) -> Floats:
+        """Return the contributions of all records."""
+        return as_rows(given, self.queries, "numbers")
+
+    def answers(self, given: Any) -> Steps:
+        """Return the sum of all rows, in steps of the grid."""
+        return self.grid.sum(self.rows(given), bound=math.ldexp(self.grid.step, _LARGEST))
 
 
 @dataclass(frozen=True)
@@ -269,12 +271,15 @@ class NoisyAnswers(Mechanism):
     def risk(self) -> Risk:
         return Risk(self.errors.expected_max, f"largest error of the {self.workload.queries} answers")
 
-    def run(self, data: Any, run: Run) -> Floats:
-        return self.noise.add(self.workload.answers(data), self.workload, run.noise)
+    def check(self, data: View) -> None:
+        self.workload.rows(array_of(data))
 
-    def run_many(self, data: Any, run: Run, count: int) -> list[Floats]:
-        """Independent outputs of `run`; the rows are added up once."""
-        answers = self.workload.answers(data)
+    def run(self, data: View, run: Run) -> Floats:
+        return self.run_many(data, run, 1)[0]
+
+    def run_many(self, data: View, run: Run, count: int) -> list[Floats]:
+        """Draw independent outputs; the rows are added up once."""
+        answers = self.workload.answers(array_of(data))
         return [self.noise.add(answers, self.workload, run.noise) for _ in range(count)]
 
 
@@ -358,41 +363,45 @@ LAWS: dict[str, Callable[[DeclaredQueries, Budget, str | float], AnswerNoise]] =
 }
 
 
-@dataclass(frozen=True)
-class DeclaredAnswers:
-    """Plans answers of declared sensitivities with the best of several laws."""
+class DeclaredAnswers(Algorithm[Answer]):
+    """Answers of declared sensitivities with the best of several kinds of noise.
 
-    name: str = "declared_answers"
+    Guarantee: that of the chosen noise, if the declared sensitivities are right. Reference: [Gan22] chapter 2.
+    """
 
-    def plan(
+    name = "declared_answers"
+    summary = "real-valued sums of declared sensitivities with the noise that is predicted to err least"
+    reference = "[Gan22] chapter 2, under l1, l2 and l-infinity sensitivities"
+    solves = Answer
+    workloads = (DeclaredQueries,)
+    guarantees = ("pure", "approximate", "gdp", "zcdp")
+    tier = "recommended"
+
+    def _plan(
         self, problem: Answer, budget: Budget, *, minimize: str | float = "max", noise: tuple[str, ...] = tuple(LAWS)
     ) -> Plan:
-        """One step; ``minimize`` is "max", "average" or a level (a quantile of the largest error).
+        """Plan one step; ``minimize`` is "max", "average" or a level (a quantile of the largest error).
 
         >>> budget = Budget(epsilon=1.0, delta=1e-6)
         >>> plan = declared_answers.plan(Answer(n=100, workload=DeclaredQueries(1000, l2=1.0)), budget)
         >>> print(plan.explain().splitlines()[-1][:45])
         chosen     Gaussian for its expected largest
         """
-        require_records(self.name, budget)
-        workload = problem.workload
-        if not isinstance(workload, DeclaredQueries):
-            raise ValueError(f"{self.name} answers queries of declared sensitivities, not {workload.kind!r}")
+        workload = cast(DeclaredQueries, problem.workload)
         checked_criterion(minimize)
-        laws = calibrated_laws(noise, LAWS, lambda law: law(workload, budget, minimize))
+        laws = calibrated_noises(noise, LAWS, lambda law: law(workload, budget, minimize))
         ranked = sorted(laws, key=lambda law: law.errors(workload).size(minimize))
         # The best shape may be that of another law, which is then named once.
         sizes = {law.label: law.errors(workload).size(minimize) for law in ranked}
-        considered = tuple(Considered(label, size) for label, size in sizes.items())
-        mechanism = NoisyAnswers(ranked[0], workload)
-        return BestStep(mechanism, _basis(ranked[0].theorem, workload, budget), minimize, considered)
+        step = Step(NoisyAnswers(ranked[0], workload), _basis(ranked[0].theorem, workload, budget))
+        return step.with_notes(*choice_notes(list(sizes.items()), minimize))
 
-    def example(self, relation: str) -> tuple[Answer, Any, Any]:
-        """Records of zeros, one of which moves all four answers by one, or leaves."""
+    def example(self, relation: str) -> Example:
+        """Return records of zeros, one of which moves all four answers by one, or leaves."""
         rows = np.zeros((4, 4))
         rows[-1] = 1.0
         problem = Answer(n=4, workload=DeclaredQueries(4, linf=1.0))
-        return problem, rows, (rows[:-1] if relation == "add_remove" else np.zeros((4, 4)))
+        return Example(problem, rows, rows[:-1] if relation == "add_remove" else np.zeros((4, 4)))
 
 
 def _basis(theorem: str, workload: DeclaredQueries, budget: Budget) -> Basis:

@@ -6,21 +6,22 @@ exp(epsilon * score / range), where range is how differently one record can chan
 span of one record's scores when it is added or removed, twice that when it is replaced.
 Reference: [ASAP] Lemma 5, Definition 16; [Liu24] Equation 3.2; Dong, Durfee and Rogers (2020) for bounded range.
 
-Scores are whole numbers of steps and acceptance is decided by an exact integer draw, so the promise holds for what is
-run. On a grid of parameters it is `dpfit.mechanisms.net`, on a continuous domain `dpfit.solvers.gibbs.asap_perturb`
-under a pure budget.
+Scores are integers of steps, and an exact integer draw decides about acceptance: the guarantee holds for what is run.
+On a grid of parameters use `exponential_net`, on a continuous domain `asap_perturb` under a pure budget.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Answer, Mechanism, Risk, Run, Step, require_records
+from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
+from dpfit.data.view import View
+from dpfit.mechanisms.arrays import array_of, as_rows
 from dpfit.noise import Grid, Source, discrete_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of, positive
@@ -96,30 +97,28 @@ class ExponentialChoice(Mechanism):
         lost = self.scale * self.query.grid.step * math.log(self.query.candidates)
         return Risk(lost, "score lost by the choice (expected, at most)")
 
-    def run(self, data: Any, run: Run) -> NDArray[np.int64]:
+    def check(self, data: View) -> None:
+        self._rows(data)
+
+    def run(self, data: View, run: Run) -> NDArray[np.int64]:
         return self.run_many(data, run, 1)[0]
 
-    def run_many(self, data: Any, run: Run, count: int) -> list[NDArray[np.int64]]:
-        """Independent choices."""
-        return [np.array([one], dtype=np.int64) for one in choices(self._gaps(data), self.scale, count, run.noise)]
+    def run_many(self, data: View, run: Run, count: int) -> list[NDArray[np.int64]]:
+        """Draw independent choices."""
+        gaps = self.gaps(self._rows(data))
+        return [np.array([one], dtype=np.int64) for one in choices(gaps, self.scale, count, run.noise)]
 
-    def _gaps(self, data: Any) -> NDArray[np.int64]:
-        try:
-            rows = np.asarray(data, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError("the data must be an array of scores") from None
-        if rows.ndim != 2 or rows.shape[1] != self.query.candidates:
-            raise ValueError(
-                f"the plan is for {self.query.candidates} scores of each record, got shape {rows.shape[1:]}"
-            )
-        if self.relation == "replace" and len(rows) != self.n:
-            raise ValueError(f"the plan is for n = {self.n} records, the data have {len(rows)}")
+    def gaps(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return how far the score of each candidate is below the best, in steps."""
         scores = self.query.scores(rows)
         return np.asarray(scores.max() - scores)
 
+    def _rows(self, data: View) -> NDArray[np.float64]:
+        return as_rows(array_of(data), self.query.candidates, "scores")
+
 
 def choices(gaps: NDArray[np.int64], scale: float, count: int, source: Source) -> list[int]:
-    """Independent draws of a candidate, with probability proportional to exp(-gap / scale), by rejection.
+    """Draw candidates independently, with probability proportional to exp(-gap / scale), by rejection.
 
     A two-sided geometric draw of scale s is at least g >= 0 with probability proportional to exp(-g / s).
     """
@@ -132,14 +131,22 @@ def choices(gaps: NDArray[np.int64], scale: float, count: int, source: Source) -
     return chosen
 
 
-@dataclass(frozen=True)
-class ExponentialMechanism:
-    """Plans a choice among candidates."""
+class ExponentialMechanism(Algorithm[Answer]):
+    """The best of finitely many candidates, nearly.
 
-    name: str = "exponential"
+    Guarantee: epsilon-DP with bounded range. Reference: [ASAP] Lemma 5, Definition 16.
+    """
 
-    def plan(self, problem: Answer, budget: Budget) -> Step:
-        """One choice with the largest epsilon that the budget allows.
+    name = "exponential"
+    summary = "the best of finitely many candidates, nearly, with bounded range"
+    reference = "[ASAP] Lemma 5, Definition 16; [Liu24] Equation 3.2"
+    solves = Answer
+    workloads = (BestCandidate,)
+    guarantees = ("pure", "approximate", "gdp", "zcdp")
+    tier = "recommended"
+
+    def _plan(self, problem: Answer, budget: Budget) -> Plan:
+        """Plan one choice with the largest epsilon that the budget allows.
 
         >>> problem = Answer(n=100, workload=BestCandidate(3))
         >>> plan = exponential.plan(problem, Budget(epsilon=1.0))
@@ -148,9 +155,6 @@ class ExponentialMechanism:
         >>> plan.run(np.tile([0.0, 1.0, 0.0], (100, 1))).value
         array([1])
         """
-        require_records(self.name, budget)
-        if not isinstance(problem.workload, BestCandidate):
-            raise ValueError(f"{self.name} answers a BestCandidate workload, not {problem.workload.kind!r}")
         epsilon = calibrate(lambda level: BoundedRange(1 / level), budget).epsilon
         why = Basis(
             "exponential mechanism, bounded range [ASAP, Lemma 5]",
@@ -159,15 +163,14 @@ class ExponentialMechanism:
             (Assumption("each score is clamped into the declared range", "enforced"),),
             "exact",
         )
-        return Step(ExponentialChoice(epsilon, problem.workload, problem.units, budget.relation), why)
+        query = cast(BestCandidate, problem.workload)
+        return Step(ExponentialChoice(epsilon, query, problem.units, budget.relation), why)
 
-    def example(self, relation: str) -> tuple[Answer, Any, Any]:
-        """Records that tie, one of which turns from one candidate to the other, or leaves."""
+    def example(self, relation: str) -> Example:
+        """Return records that tie; one turns from one candidate to the other, or leaves."""
         problem = Answer(n=4, workload=BestCandidate(2))
         rows = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
-        if relation == "add_remove":
-            return problem, rows, rows[:-1]
-        return problem, rows, np.vstack([rows[:-1], [[0.0, 1.0]]])
+        return Example(problem, rows, rows[:-1] if relation == "add_remove" else np.vstack([rows[:-1], [[0.0, 1.0]]]))
 
 
 exponential = ExponentialMechanism()

@@ -1,6 +1,6 @@
 """Counts with Gaussian noise.
 
-Guarantee: mu-GDP with mu = sqrt(changed) / standard deviation. Reference: [Gan22] Example 5, Fact 15; card 10/C02.
+Guarantee: mu-GDP with mu = sqrt(changed) / standard deviation. Reference: [Gan22] Example 5, Fact 15.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ class GaussianCountNoise(CountNoise):
         return IndependentErrors(2.0, self.noise_multiplier * math.sqrt(2 * changed), number)
 
 
-@dataclass(frozen=True)
 class GaussianCounts(CountingAlgorithm):
-    """Plans counts with Gaussian noise.
+    """Counts with Gaussian noise.
 
     >>> from dpfit.core import Answer
     >>> from dpfit.mechanisms.counting import Flags
@@ -58,8 +57,14 @@ class GaussianCounts(CountingAlgorithm):
     (0.5, 4.4721)
     """
 
+    name = "gaussian_counts"
+    summary = "counting queries with Gaussian noise"
+    reference = "[Gan22] Example 5, Fact 15"
+    guarantees = ("approximate", "gdp", "zcdp")
+    tier = "specialised"
+
     def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> GaussianCountNoise:
         return GaussianCountNoise(calibrate(Gaussian, budget).noise_multiplier)
 
 
-gaussian_counts = GaussianCounts("gaussian_counts")
+gaussian_counts = GaussianCounts()

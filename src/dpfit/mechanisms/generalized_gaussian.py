@@ -1,9 +1,9 @@
 """Counts with noise of density exp(-(|x| / scale)^p): smaller largest errors than Gaussian noise.
 
 Guarantee: (epsilon, delta)-DP by the exact composition of the one-coordinate curve, once for each answer that can move.
-Reference: [Gan22] Theorems 17 and 34; the worst change is that of all movable answers at once (card 10/C08), proof in
-docs/explanation/accounting.md 2.5 and docs/explanation/queries.md. The printed constants are in
-`dpfit.theory.counting_queries`; noise is calibrated numerically instead.
+Reference: [Gan22] Theorems 17 and 34. The worst change moves all movable answers at once; the proof is in
+docs/explanation/accounting.md, section 2.5, and docs/explanation/queries.md. Noise is calibrated numerically;
+`dpfit.theory.counting_queries` has the printed constants.
 """
 
 from __future__ import annotations
@@ -11,16 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dpfit.mechanisms.counting import CountingAlgorithm, CountNoise, Counts, Floats
+from dpfit.core import Answer, Plan
+from dpfit.mechanisms.counting import (
+    CountingAlgorithm,
+    CountingQueries,
+    CountNoise,
+    Counts,
+    Floats,
+    counting_step,
+)
 from dpfit.noise import INTEGERS, Source, add_generalized_gaussian
 from dpfit.noise import GeneralizedGaussian as Law
-from dpfit.privacy import Budget, NotReachable, calibrate, gaussian
+from dpfit.privacy import Budget, calibrate, gaussian
 from dpfit.privacy.event import Event, GeneralizedGaussian
 from dpfit.theory.counting_queries import limiting_scale
+from dpfit.theory.errors import checked_criterion
 from dpfit.theory.generalized_gaussian import IndependentErrors
 
 SHAPES = (1.0, 1.6, 2.4, 3.5, 5.0, 8.0)
@@ -40,7 +50,7 @@ class GeneralizedGaussianCountNoise(CountNoise):
     shape: float
 
     def __post_init__(self) -> None:
-        # The accounted law and the drawn one each check their range, now and not when the budget is spent.
+        # The accounted distribution and the drawn one check their ranges now, before the budget is spent.
         GeneralizedGaussian(self.noise_multiplier, self.shape, 1)
         Law(self.shape)
 
@@ -65,9 +75,8 @@ class GeneralizedGaussianCountNoise(CountNoise):
         return IndependentErrors(self.shape, self.noise_multiplier, number)
 
 
-@dataclass(frozen=True)
 class GeneralizedGaussianCounts(CountingAlgorithm):
-    """Plans counts with generalized Gaussian noise; ``shape`` None takes the best one.
+    """Counts with generalized Gaussian noise.
 
     >>> from dpfit.core import Answer
     >>> from dpfit.mechanisms.counting import Flags
@@ -77,27 +86,37 @@ class GeneralizedGaussianCounts(CountingAlgorithm):
     ('generalized Gaussian (p = 3.72)', 400)
     """
 
-    shape: float | None = None
+    name = "generalized_gaussian"
+    summary = "counting queries with noise of density exp(-|x|^p): small largest errors"
+    reference = "[Gan22] Theorems 17 and 34"
+    guarantees = ("approximate",)
+    tier = "specialised"
 
-    def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> GeneralizedGaussianCountNoise:
-        if budget.kind != "approximate":
-            raise NotReachable(
-                f"{self.name} promises (epsilon, delta); for mu or rho use Gaussian noise, for pure epsilon Laplace or "
-                "K-norm noise"
-            )
-        shape = best_shape(number, changed, budget, minimize) if self.shape is None else self.shape
+    def _plan(
+        self, problem: Answer, budget: Budget, *, minimize: str | float = "max", shape: float | None = None
+    ) -> Plan:
+        """Plan one step; the ``shape`` None takes the one with the smallest error, as ``minimize`` measures it."""
+        workload = cast(CountingQueries, problem.workload)
+        sizes = workload.number, workload.changed(budget.relation)
+        return counting_step(self.noise(*sizes, budget, checked_criterion(minimize), shape), workload, budget)
+
+    def noise(
+        self, number: int, changed: int, budget: Budget, minimize: str | float, shape: float | None = None
+    ) -> GeneralizedGaussianCountNoise:
+        if shape is None:
+            shape = best_shape(number, changed, budget, minimize)
         return GeneralizedGaussianCountNoise(calibrated_scale(changed, shape, budget), shape)
 
 
 def calibrated_scale(changed: int, shape: float, budget: Budget) -> float:
-    """The smallest scale within the budget, by exact accounting."""
+    """Return the smallest scale within the budget, by exact accounting."""
     template, guess = GeneralizedGaussian(1.0, shape, changed), _limit(changed, budget)(shape)
     return calibrate(template, budget, first_guess=guess).noise_multiplier
 
 
 @lru_cache(maxsize=256)
 def best_shape(number: int, changed: int, budget: Budget, minimize: str | float) -> float:
-    """The shape with the smallest predicted error, to two digits; any shape is private, so this may be approximate.
+    """Return the shape with the smallest predicted error, to two digits; every shape is private.
 
     >>> best_shape(10**6, 10**6, Budget(epsilon=1.0, delta=1e-6), "max")
     5.04
@@ -123,4 +142,4 @@ def _limit(changed: int, budget: Budget) -> Callable[[float], float]:
     return lambda shape: limiting_scale(changed, shape, mu)
 
 
-generalized_gaussian = GeneralizedGaussianCounts("generalized_gaussian")
+generalized_gaussian = GeneralizedGaussianCounts()

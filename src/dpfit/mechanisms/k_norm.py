@@ -2,7 +2,7 @@
 
 Guarantee: epsilon-DP. The density at y - answers changes by a factor of at most exp(epsilon) when all answers move by
 at most one, by the triangle inequality; it integrates to the same number for every dataset, so there is no factor two.
-Reference: [Gan22] Section 2.1 (the exponential mechanism with l-infinity loss); card 10/C11.
+Reference: [Gan22] Section 2.1 (the exponential mechanism with l-infinity loss).
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ class KNormCountNoise(CountNoise):
         return CubeErrors(self.scale, number)
 
 
-@dataclass(frozen=True)
 class KNormCounts(CountingAlgorithm):
-    """Plans counts with K-norm noise.
+    """Counts with K-norm noise.
 
     >>> from dpfit.core import Answer
     >>> from dpfit.mechanisms.counting import Flags
@@ -59,8 +58,14 @@ class KNormCounts(CountingAlgorithm):
     (0.5, 100.0)
     """
 
+    name = "k_norm"
+    summary = "up to about a hundred overlapping counting queries, pure epsilon"
+    reference = "[Gan22] Section 2.1"
+    guarantees = ("pure", "approximate", "gdp", "zcdp")
+    tier = "specialised"
+
     def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> KNormCountNoise:
         return KNormCountNoise(calibrate(lambda level: Pure(1 / level), budget).epsilon)
 
 
-k_norm = KNormCounts("k_norm")
+k_norm = KNormCounts()

@@ -1,7 +1,7 @@
 """Counts with Laplace noise.
 
 Guarantee: epsilon-DP with epsilon = changed / scale; for other promises the composition of one Laplace mechanism for
-each answer that can move, which is tighter than the pure bound. Reference: [Gan22] Example 2, Fact 3; card 10/C01.
+each answer that can move, which is tighter than the pure bound. Reference: [Gan22] Example 2, Fact 3.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ class LaplaceCountNoise(CountNoise):
         return IndependentErrors(1.0, self.scale, number)
 
 
-@dataclass(frozen=True)
 class LaplaceCounts(CountingAlgorithm):
-    """Plans counts with Laplace noise.
+    """Counts with Laplace noise.
 
     >>> from dpfit.core import Answer
     >>> from dpfit.mechanisms.counting import Flags
@@ -53,8 +52,14 @@ class LaplaceCounts(CountingAlgorithm):
     (1.0, 2.0)
     """
 
+    name = "laplace_counts"
+    summary = "counting queries with Laplace noise"
+    reference = "[Gan22] Example 2, Fact 3"
+    guarantees = ("pure", "approximate", "gdp", "zcdp")
+    tier = "specialised"
+
     def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> LaplaceCountNoise:
         return smallest_noise(LaplaceCountNoise, changed, budget)
 
 
-laplace_counts = LaplaceCounts("laplace_counts")
+laplace_counts = LaplaceCounts()

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from dpfit.core import Answer, Mechanism, Risk, Run, Step, require_records
-from dpfit.data.dataset import InMemory
+from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
+from dpfit.data.view import View
+from dpfit.mechanisms.arrays import array_of, as_rows
 from dpfit.noise import Grid, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of
@@ -41,14 +43,14 @@ class BoundedMean(Spec):
 
 
 def check_range(lower: float, upper: float) -> None:
-    """A public range: two finite numbers in order."""
+    """Refuse a range unless it is two finite numbers in order."""
     if not -math.inf < number("lower", lower) < number("upper", upper) < math.inf:
         raise ValueError(f"a range needs finite lower < upper, got [{lower!r}, {upper!r}]")
 
 
 @dataclass(frozen=True)
 class NoisyMean(Mechanism):
-    """The noisy mean itself; all fields are public."""
+    """The mean of clipped records with noise; ``n`` divides the sum."""
 
     kind = "noisy_mean"
     noise: str
@@ -74,11 +76,21 @@ class NoisyMean(Mechanism):
         deviation *= 1.0 if self.noise == "gaussian" else math.sqrt(2)
         return Risk(deviation, "root mean square noise of each mean")
 
-    def run(self, data: Any, run: Run) -> NDArray[np.float64]:
+    def reach(self, level: float) -> tuple[float, bool]:
+        """Return the exact reach of the noise on each entry of the mean."""
+        is_gaussian = self.noise == "gaussian"
+        scale = self.risk.expected / (1.0 if is_gaussian else math.sqrt(2))
+        unit = -float(ndtri((1 - level) / 2)) if is_gaussian else -math.log1p(-level)
+        grid = Grid.fitting(self.n * scale / self.noise_multiplier, self.query.dimension, "l2" if is_gaussian else "l1")
+        # Rounding adds at most 2**-13 of the sensitivity to it; noise is rounded by half a step.
+        return scale * unit * (1 + 2.0**-13) + grid.step / (2 * self.n), True
+
+    def check(self, data: View) -> None:
+        self._rows(data)
+
+    def run(self, data: View, run: Run) -> NDArray[np.float64]:
         query = self.query
-        rows = _matrix(data, query.dimension)
-        if self.relation == "replace" and len(rows) != self.n:
-            raise ValueError(f"the plan is for n = {self.n} records, the data have {len(rows)}")
+        rows = self._rows(data)
         centre, half = query.lower / 2 + query.upper / 2, query.upper / 2 - query.lower / 2
         grid = Grid.fitting(self._sensitivity(half), query.dimension, "l2" if self.noise == "gaussian" else "l1")
         steps = grid.sum(rows - centre, bound=half)
@@ -94,66 +106,84 @@ class NoisyMean(Mechanism):
             )
         return np.asarray(centre + noisy / self.n)
 
+    def _rows(self, data: View) -> NDArray[np.float64]:
+        return as_rows(array_of(data), self.query.dimension, "numbers")
+
     def _sensitivity(self, half: float) -> float:
-        """How far one record moves the sum in the norm of the noise, rounded up."""
+        """Return how far one record moves the sum, in the norm of the noise, rounded up."""
         change = half if self.relation == "add_remove" else 2 * half
         d = self.query.dimension
         return math.nextafter(change * (math.sqrt(d) if self.noise == "gaussian" else d), math.inf)
 
 
-def _matrix(data: Any, dimension: int) -> NDArray[np.float64]:
-    """The data as rows; only their shape and type, which are public, can be wrong."""
-    try:
-        rows = np.asarray(data.matrix if isinstance(data, InMemory) else data, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError("the data must be an array of numbers") from None
-    rows = rows.reshape(-1, 1) if rows.ndim == 1 else rows
-    if rows.ndim != 2 or rows.shape[1] != dimension:
-        raise ValueError(f"the plan is for records of {dimension} numbers, the data have shape {rows.shape[1:]}")
-    return rows
+def noise_theorem(noise: str) -> str:
+    """Return the theorem of Gaussian or Laplace noise."""
+    return "Gaussian mechanism [Gan22, Fact 15]" if noise == "gaussian" else "Laplace mechanism [Gan22, Fact 3]"
 
 
-@dataclass(frozen=True)
-class MeanAlgorithm:
-    """Plans a noisy mean."""
+def mean_basis(noise: str, budget: Budget) -> Basis:
+    """Return why a noisy mean is private."""
+    assumptions = [Assumption("each record is clipped into the declared range", "enforced")]
+    if budget.relation == "add_remove":
+        assumptions.append(Assumption("the number n that divides the sum was not read off the data", "declared"))
+    return Basis(noise_theorem(noise), budget.relation, budget.unit, tuple(assumptions), "exact")
 
-    name: str
-    noise: str
 
-    def plan(self, problem: Answer, budget: Budget, **options: Any) -> Step:
-        """One step with the smallest noise that meets the budget.
+class _NoisyMeans(Algorithm[Answer]):
+    """What both algorithms share; ``noise`` is the only difference."""
+
+    solves = Answer
+    workloads = (BoundedMean,)
+    tier = "specialised"
+    noise: ClassVar[str]
+
+    def _plan(self, problem: Answer, budget: Budget) -> Plan:
+        """Plan one step with the smallest noise that meets the budget.
 
         >>> problem = Answer(n=1000, workload=BoundedMean(0.0, 1.0))
         >>> plan = gaussian_mean.plan(problem, Budget(epsilon=1, delta=1e-6))
         >>> round(plan.guarantee.epsilon(1e-6), 3)
         1.0
         """
-        if options:
-            raise TypeError(f"{self.name} has no option {next(iter(options))!r}")
-        require_records(self.name, budget)
-        if not isinstance(problem.workload, BoundedMean):
-            raise ValueError(f"{self.name} answers a BoundedMean workload, not {problem.workload.kind!r}")
-        query = problem.workload
-        mechanism = calibrate(lambda m: NoisyMean(self.noise, m, query, problem.units, budget.relation), budget)
-        return Step(mechanism, mean_basis(self.noise, budget))
+        query = cast(BoundedMean, problem.workload)
 
-    def example(self, relation: str) -> tuple[Answer, Any, Any]:
-        """Five zeros, one of which becomes a one or leaves."""
+        def mechanism(noise_multiplier: float) -> NoisyMean:
+            return NoisyMean(self.noise, noise_multiplier, query, problem.units, budget.relation)
+
+        return Step(calibrate(mechanism, budget), mean_basis(self.noise, budget))
+
+    def example(self, relation: str) -> Example:
+        """Return five zeros, one of which becomes a one or leaves."""
         problem = Answer(n=5, workload=BoundedMean(0.0, 1.0))
         zeros = np.zeros((5, 1))
-        if relation == "add_remove":
-            return problem, zeros, zeros[:-1]
-        return problem, zeros, np.vstack([zeros[:-1], [[1.0]]])
+        return Example(problem, zeros, zeros[:-1] if relation == "add_remove" else np.vstack([zeros[:-1], [[1.0]]]))
 
 
-def mean_basis(noise: str, budget: Budget) -> Basis:
-    """Why a noisy mean is private."""
-    theorem = "Gaussian mechanism [Gan22, Fact 15]" if noise == "gaussian" else "Laplace mechanism [Gan22, Fact 3]"
-    assumptions = [Assumption("each record is clipped into the declared range", "enforced")]
-    if budget.relation == "add_remove":
-        assumptions.append(Assumption("the number n that divides the sum was not read off the data", "declared"))
-    return Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact")
+class GaussianMean(_NoisyMeans):
+    """The mean of bounded records with Gaussian noise.
+
+    Guarantee: mu-GDP with mu = 1 / noise multiplier. Reference: [Gan22] Example 5, Fact 15.
+    """
+
+    name = "gaussian_mean"
+    summary = "mean of bounded records with Gaussian noise"
+    reference = "[Gan22] Example 5, Fact 15; [Liu24] Definition 3.3.1"
+    guarantees = ("approximate", "gdp", "zcdp")
+    noise = "gaussian"
 
 
-gaussian_mean = MeanAlgorithm("gaussian_mean", "gaussian")
-laplace_mean = MeanAlgorithm("laplace_mean", "laplace")
+class LaplaceMean(_NoisyMeans):
+    """The mean of bounded records with Laplace noise.
+
+    Guarantee: epsilon-DP with epsilon = 1 / noise multiplier. Reference: [Gan22] Example 2, Fact 3.
+    """
+
+    name = "laplace_mean"
+    summary = "mean of bounded records with Laplace noise"
+    reference = "[Gan22] Example 2, Fact 3"
+    guarantees = ("pure", "approximate", "gdp", "zcdp")
+    noise = "laplace"
+
+
+gaussian_mean = GaussianMean()
+laplace_mean = LaplaceMean()

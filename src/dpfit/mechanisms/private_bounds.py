@@ -1,26 +1,27 @@
 """A private range for each column, for data whose ranges nobody wrote down.
 
-Guarantee: that of noisy histograms, one for each column: a record counts once in each, so it moves the counts by
-sqrt(columns) in l2 norm (sqrt(2 columns) if replaced) and by columns (2 columns) in l1 norm.
+Guarantee: that of noisy histograms, one for each column.
+Sensitivity: a record counts once in each histogram. So it moves the counts by sqrt(columns) in l2 norm, and by columns
+in l1 norm; if it is replaced, by sqrt(2 columns) and 2 columns.
 
-Buckets are the powers of two from 2**-20 to 2**40 and their negatives, a public grid. The range is from the bucket that
-leaves 1 percent of the counts below it to the one that leaves 1 percent above it, where counts that noise alone can
-reach are not counted.
+The edges of the buckets are public: the powers of two from 2**-20 to 2**40 and their negatives. The range leaves
+1 percent of the counts below it and 1 percent above it. Counts that noise alone can reach are set to 0 first.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.special import ndtri
 
-from dpfit.core import Answer, Mechanism, Run, Step, require_records
-from dpfit.data.dataset import InMemory
+from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Run, Step
+from dpfit.data.chunk import Chunk
+from dpfit.data.dataset import Dataset, InMemory
+from dpfit.data.view import OpaqueView, View
 from dpfit.noise import INTEGERS, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, one_of
@@ -53,7 +54,7 @@ class ColumnRanges(Spec):
 
 @dataclass(frozen=True)
 class PrivateBounds(Mechanism):
-    """The histograms and the ranges read off them."""
+    """A range for each column, read from noisy histograms."""
 
     kind = "private_bounds"
     noise: str
@@ -76,26 +77,31 @@ class PrivateBounds(Mechanism):
         moved = self.query.number * (1 if self.relation == "add_remove" else 2)
         return math.nextafter(math.sqrt(moved), math.inf) if self.noise == "gaussian" else float(moved)
 
-    def run(self, data: Any, run: Run) -> tuple[Floats, Floats]:
+    def check(self, data: View) -> None:
+        if isinstance(data, OpaqueView):
+            got = type(data.given).__name__
+            raise ValueError(f"data must be a Dataset, got {got}; wrap it as InMemory(rows, labels)")
+        if data.width < self.query.columns:
+            raise ValueError(f"data must have at least {self.query.columns} columns, got {data.width}")
+
+    def run(self, data: View, run: Run) -> tuple[Floats, Floats]:
         noisy = self.noisy_counts(data, run)
         noisy[noisy < self.threshold] = 0.0
         ends = [_range(row) for row in noisy]
         return np.array([low for low, _ in ends]), np.array([high for _, high in ends])
 
-    def counts(self, data: Any) -> NDArray[np.int64]:
-        """How many records are in each bucket, one row for each column."""
-        counts = np.zeros((self.query.number, len(EDGES) + 1), dtype=np.int64)
-        for chunk in data.chunks():
-            rows = chunk.rows[:, : self.query.columns]
-            rows = rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
-            for column in range(self.query.columns):
-                counts[column] += _histogram(rows[:, column])
-            if self.query.labels:
-                counts[-1] += _histogram(np.asarray(chunk.labels))
-        return counts
+    def counts(self, data: Dataset) -> NDArray[np.int64]:
+        """Return how many records are in each bucket, one row for each column."""
+        return np.asarray(data.reduce(self._counts_of))
 
-    def noisy_counts(self, data: Any, run: Run) -> Floats:
-        """The counts with noise."""
+    def _counts_of(self, chunk: Chunk) -> NDArray[np.int64]:
+        rows = chunk.rows[:, : self.query.columns]
+        rows = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+        columns = [*rows.T, chunk.labels] if self.query.labels else list(rows.T)
+        return np.array([_histogram(column) for column in columns], dtype=np.int64)
+
+    def noisy_counts(self, data: Dataset, run: Run) -> Floats:
+        """Return the counts with noise."""
         counts, multiplier = self.counts(data), self.noise_multiplier
         if self.noise == "gaussian":
             return add_gaussian(
@@ -107,7 +113,7 @@ class PrivateBounds(Mechanism):
 
     @property
     def threshold(self) -> float:
-        """What noise alone passes in some bucket of some column with probability at most one in a thousand."""
+        """Noise alone exceeds this in some bucket of some column with probability at most 0.001."""
         scale = self.noise_multiplier * self.sensitivity
         tail = 0.001 / (self.query.number * (len(EDGES) + 1))
         return float(-ndtri(tail) * scale if self.noise == "gaussian" else scale * -math.log(2 * tail))
@@ -119,7 +125,7 @@ def _histogram(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _range(counts: Floats) -> tuple[float, float]:
-    """The edges that leave out one percent at either end; [-1, 1] if nothing stands out."""
+    """Return the edges that leave out 1 percent of the counts on either side; [-1, 1] if all counts are 0."""
     total = counts.sum()
     if total <= 0:
         return -1.0, 1.0
@@ -131,37 +137,40 @@ def _range(counts: Floats) -> tuple[float, float]:
     return (float(low), float(high)) if low < high else (float(low), float(low) + 1.0)
 
 
-@dataclass(frozen=True)
-class PrivateBoundsAlgorithm:
-    """Plans ranges."""
+class PrivateBoundsSearch(Algorithm[Answer]):
+    """A range for each column, for data whose ranges nobody declared.
 
-    name: str = "private_bounds"
+    Guarantee: that of noisy histograms. Reference: [Gan22] Facts 3 and 15.
+    """
 
-    def plan(self, problem: Answer, budget: Budget) -> Step:
-        """One step with the smallest noise that meets the budget: Laplace for a pure one, Gaussian for the others.
+    name = "private_bounds"
+    summary = "a range for each column, from noisy histograms on powers of two"
+    reference = "[Gan22] Facts 3 and 15; noisy histograms"
+    solves = Answer
+    workloads = (ColumnRanges,)
+    guarantees = ("pure", "approximate", "gdp", "zcdp")
+    tier = "recommended"
+
+    def _plan(self, problem: Answer, budget: Budget) -> Plan:
+        """Plan one step with the smallest noise that meets the budget: Laplace for a pure one, Gaussian otherwise.
 
         >>> plan = private_bounds.plan(Answer(n=1000, workload=ColumnRanges(5)), Budget(epsilon=1.0))
         >>> plan.mechanism.sensitivity, plan.guarantee.pure
         (10.0, 1.0)
         """
-        require_records(self.name, budget)
-        if not isinstance(problem.workload, ColumnRanges):
-            raise ValueError(f"{self.name} answers a ColumnRanges workload, not {problem.workload.kind!r}")
         noise = "laplace" if budget.kind == "pure" else "gaussian"
-        columns = problem.workload
+        columns = cast(ColumnRanges, problem.workload)
         mechanism = calibrate(lambda m: PrivateBounds(noise, m, columns, budget.relation), budget)
         counted = Assumption("each record counts in one bucket of each column", "enforced")
         theorem = "Laplace mechanism [Gan22, Fact 3]" if noise == "laplace" else "Gaussian mechanism [Gan22, Fact 15]"
-        why = Basis(theorem, budget.relation, budget.unit, (counted,), "exact")
-        return Step(mechanism, why)
+        return Step(mechanism, Basis(theorem, budget.relation, budget.unit, (counted,), "exact"))
 
-    def example(self, relation: str) -> tuple[Answer, Any, Any]:
-        """Values in one bucket, one of which jumps to a far one or leaves."""
+    def example(self, relation: str) -> Example:
+        """Return values in one bucket, one of which jumps to a far one or leaves."""
         rows, labels = np.full((20, 1), 3.0), np.zeros(20)
-        problem = Answer(n=20, workload=ColumnRanges(1))
-        if relation == "add_remove":
-            return problem, InMemory(rows, labels), InMemory(rows[:-1], labels[:-1])
-        return problem, InMemory(rows, labels), InMemory(np.append(rows[:-1], [[-3e6]], axis=0), labels)
+        far = InMemory(np.append(rows[:-1], [[-3e6]], axis=0), labels)
+        neighbour = InMemory(rows[:-1], labels[:-1]) if relation == "add_remove" else far
+        return Example(Answer(n=20, workload=ColumnRanges(1)), InMemory(rows, labels), neighbour)
 
 
-private_bounds = PrivateBoundsAlgorithm()
+private_bounds = PrivateBoundsSearch()

@@ -3,19 +3,34 @@
 Guarantee: mu-GDP, the two stages composed. Reference: adaptive composition ([ASAP] Lemma 14); noisy histogram.
 
 The plan fixes both noise multipliers. The range that the first stage releases sets the sensitivity of the second: noise
-is the planned multiplier times the sensitivity of the released range, so the event, and with it the promise, stays.
+is the planned multiplier times the sensitivity of the released range. So the event and the guarantee stay.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.special import ndtri
 
-from dpfit.core import Answer, Chain, Mechanism, Run, Step, require_records
+from dpfit.core import (
+    Algorithm,
+    Answer,
+    Binding,
+    Composition,
+    Example,
+    Mechanism,
+    Plan,
+    Requirement,
+    Run,
+    Stage,
+    Step,
+)
+from dpfit.data.view import View
+from dpfit.mechanisms.arrays import array_of, as_rows
 from dpfit.mechanisms.mean import BoundedMean, NoisyMean, mean_basis
 from dpfit.noise import INTEGERS, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
@@ -46,16 +61,16 @@ class PrivateRange(Mechanism):
 
     @property
     def sensitivity(self) -> float:
-        """A replaced record moves two counts by one, an added or removed one moves one."""
+        """How far one record moves the counts: a replaced one moves two by one, an added or removed one moves one."""
         return math.nextafter(math.sqrt(2), 2) if self.relation == "replace" else 1.0
 
     @property
     def threshold(self) -> float:
-        """What noise alone passes in some bin with probability at most one in a hundred."""
+        """Noise alone exceeds this in some bin with probability at most 0.01."""
         return float(self.noise_multiplier * self.sensitivity * -ndtri(0.01 / self.bins))
 
-    def run(self, data: Any, run: Run) -> tuple[float, float]:
-        values = np.asarray(data, dtype=np.float64).reshape(-1)
+    def run(self, data: View, run: Run) -> tuple[float, float]:
+        values = as_rows(array_of(data), 1, "numbers")[:, 0]
         middle = self.lower / 2 + self.upper / 2
         inside = np.clip(np.nan_to_num(values, nan=middle), self.lower, self.upper)
         edges = np.linspace(self.lower, self.upper, self.bins + 1)
@@ -75,52 +90,78 @@ class PrivateRange(Mechanism):
 
 
 @dataclass(frozen=True)
-class RangedMean(NoisyMean):
-    """A noisy mean whose range is the one released just before it."""
+class WithinRange(Binding):
+    """Set the range of a mean to the one that a stage released."""
 
-    kind = "ranged_mean"
+    kind = "within_range"
+    stage: str
 
-    def bind(self, released: tuple[Any, ...]) -> RangedMean:
-        low, high = released[-1]
-        return replace(self, query=BoundedMean(low, high))
+    def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
+        low, high = released[self.stage]
+
+        def narrow(mechanism: Mechanism) -> Mechanism:
+            return replace(cast(NoisyMean, mechanism), query=BoundedMean(low, high))
+
+        return plan.map_steps(narrow)
+
+    def stand_in(self, plan: Plan) -> Mapping[str, Any]:
+        query = cast(NoisyMean, plan.final).query
+        return {self.stage: (query.lower, query.upper)}
 
 
-@dataclass(frozen=True)
-class RangedMeanAlgorithm:
-    """Plans a private range and a mean inside it."""
+ONE_COLUMN = Requirement(
+    "a BoundedMean of dimension 1",
+    "plan each column, or use gaussian_mean",
+    lambda problem, budget, options: problem.workload.dimension == 1,
+)
 
-    name: str = "ranged_mean"
 
-    def plan(self, problem: Answer, budget: Budget, *, bins: int = 32, share: float = 0.2) -> Chain:
-        """Two stages; ``share`` is the part of the squared GDP budget that goes to the range.
+class RangedMean(Algorithm[Answer]):
+    """A private range of one column, then the mean inside it.
+
+    Guarantee: mu-GDP, both stages composed. Reference: [ASAP] Lemma 14.
+    """
+
+    name = "ranged_mean"
+    summary = "private range of one column, then the mean inside it"
+    reference = "[ASAP] Lemma 14"
+    solves = Answer
+    workloads = (BoundedMean,)
+    guarantees = ("approximate", "gdp", "zcdp")
+    requires = (ONE_COLUMN,)
+
+    def _plan(self, problem: Answer, budget: Budget, *, bins: int = 32, share: float = 0.2) -> Plan:
+        """Plan two stages; ``share`` is the part of the squared GDP budget that goes to the range.
 
         >>> problem = Answer(n=1000, workload=BoundedMean(0.0, 1e6))
         >>> plan = ranged_mean.plan(problem, Budget(mu=0.5))
         >>> round(plan.guarantee.mu, 6)
         0.5
         """
-        require_records(self.name, budget)
-        query = problem.workload
-        if not isinstance(query, BoundedMean) or query.dimension != 1:
-            raise ValueError("ranged_mean answers a BoundedMean workload of dimension 1")
+        query = cast(BoundedMean, problem.workload)
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         relation = budget.relation
         counted = Assumption("each record counts in one histogram bin", "enforced")
         why = Basis("Gaussian mechanism [Gan22, Fact 15]", relation, budget.unit, (counted,), "exact")
 
-        def stages(level: float) -> Chain:
+        def stages(level: float) -> Composition:
             first = PrivateRange(1 / math.sqrt(share) * level, query.lower, query.upper, bins, relation)
-            second = RangedMean("gaussian", 1 / math.sqrt(1 - share) * level, query, problem.units, relation)
-            return Chain((Step(first, why), Step(second, mean_basis("gaussian", budget))))
+            second = NoisyMean("gaussian", 1 / math.sqrt(1 - share) * level, query, problem.units, relation)
+            return Composition(
+                (
+                    Stage("range", Step(first, why)),
+                    Stage("mean", Step(second, mean_basis("gaussian", budget)), WithinRange("range")),
+                )
+            )
 
         return calibrate(stages, budget)
 
-    def example(self, relation: str) -> tuple[Answer, Any, Any]:
-        """Records at one end of the range, one of which jumps to the other end or leaves."""
+    def example(self, relation: str) -> Example:
+        """Return records at one end of the range, one of which jumps to the other end or leaves."""
         problem = Answer(n=20, workload=BoundedMean(0.0, 4.0))
         low = np.full(20, 0.5)
-        return problem, low, (low[:-1] if relation == "add_remove" else np.append(low[:-1], 3.5))
+        return Example(problem, low, low[:-1] if relation == "add_remove" else np.append(low[:-1], 3.5))
 
 
-ranged_mean = RangedMeanAlgorithm()
+ranged_mean = RangedMean()

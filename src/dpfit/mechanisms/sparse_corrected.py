@@ -2,7 +2,7 @@
 
 Guarantee: (epsilon, delta)-DP, the composition of the noisy counts y = answers + noise and of sparse vector on the
 noise, which is y - answers: given y, one neighbour change moves each of its entries by at most one. What is released
-is y minus the corrections; y itself never leaves. Reference: [Gan22] Theorems 18 and 37; card 10/C13.
+is y minus the corrections; y itself never leaves. Reference: [Gan22] Theorems 18 and 37.
 
 It is here to be compared with, not to be used: with the printed parameters nothing is ever corrected, and with tuned
 ones the gain over `generalized_gaussian` is a few percent at best (docs/explanation/queries.md).
@@ -12,21 +12,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 
-from dpfit.core import Answer, Mechanism, Plan, Run, Step, require_records
-from dpfit.mechanisms.counting import (
-    CountingQueries,
-    Floats,
-    counting_basis,
-    counting_workload,
-    moving_counts,
-)
+from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Run, Step
+from dpfit.data.view import View
+from dpfit.mechanisms.counting import CountingQueries, Flags, Floats, counting_basis
 from dpfit.mechanisms.generalized_gaussian import GeneralizedGaussianCountNoise, best_shape, calibrated_scale
 from dpfit.mechanisms.sparse_vector import SparseQueries, SparseVector
-from dpfit.privacy import Budget, NotReachable, calibrate, gaussian
+from dpfit.privacy import Budget, calibrate, gaussian
 from dpfit.privacy.event import Composed, Event
 
 
@@ -44,13 +39,16 @@ class CorrectedCounts(Mechanism):
     def event(self) -> Event:
         return Composed((self.noise.event(self.workload.changed(self.relation)), self.correction.event))
 
-    def run(self, data: Any, run: Run) -> Floats:
-        answers = self.workload.answers(data)
+    def check(self, data: View) -> None:
+        self.workload.check(data.given)
+
+    def run(self, data: View, run: Run) -> Floats:
+        answers = self.workload.answers(data.given)
         noisy = self.noise.add(answers, self.workload.changed(self.relation), run.noise)
         return noisy - self.corrections(noisy - answers, run)
 
     def corrections(self, noise: Floats, run: Run) -> Floats:
-        """Noisy values of the noise where it was found to be large, zero elsewhere."""
+        """Return noisy values of the noise where it was found to be large, 0 elsewhere."""
         correction, found = self.correction, np.zeros(noise.shape)
         state = correction.init(None, run)
         for index, value in enumerate(noise):
@@ -61,30 +59,34 @@ class CorrectedCounts(Mechanism):
         return found
 
 
-@dataclass(frozen=True)
-class SparseCorrectedAlgorithm:
-    """Plans corrected counts."""
+class SparseCorrectedCounts(Algorithm[Answer]):
+    """Generalized Gaussian counts, corrected by sparse vector.
 
-    name: str = "sparse_corrected"
+    Guarantee: (epsilon, delta)-DP, by composition. Reference: [Gan22] Theorems 18 and 37.
+    """
 
-    def plan(self, problem: Answer, budget: Budget, *, hits: int = 1, share: float = 0.05) -> Plan:
-        """One step that corrects at most ``hits`` answers with about ``share`` of the (squared) budget.
+    name = "sparse_corrected"
+    summary = "generalized Gaussian counts corrected by sparse vector (reference implementation)"
+    reference = "[Gan22] Theorems 18 and 37"
+    solves = Answer
+    workloads = (CountingQueries,)
+    guarantees = ("approximate",)
+
+    def _plan(self, problem: Answer, budget: Budget, *, hits: int = 1, share: float = 0.05) -> Plan:
+        """Plan one step that corrects at most ``hits`` answers with about ``share`` of the (squared) budget.
 
         >>> from dpfit.mechanisms.counting import Flags
         >>> budget = Budget(epsilon=1.0, delta=1e-6)
-        >>> plan = sparse_corrected.plan(Answer(n=10, workload=Flags(1000)), budget, hits=5)
+        >>> plan = sparse_corrected.plan(Answer(workload=Flags(1000)), budget, hits=5)
         >>> plan.guarantee.meets(budget)
         True
         """
-        require_records(self.name, budget)
-        if budget.kind != "approximate" or budget.epsilon is None or budget.delta is None:
-            raise NotReachable(f"{self.name} promises (epsilon, delta); give both")
-        workload = counting_workload(self.name, problem)
+        workload = cast(CountingQueries, problem.workload)
         number, changed = workload.number, workload.changed(budget.relation)
         shape = best_shape(number, changed, budget, "max")
         scale = calibrated_scale(changed, shape, budget)
         # Half for finding, half for answering; the whole is then scaled to the budget.
-        loss = gaussian.mu(budget.epsilon, budget.delta) * math.sqrt(share / (2 * hits))
+        loss = gaussian.mu(float(budget.epsilon or 0.0), float(budget.delta or 0.0)) * math.sqrt(share / (2 * hits))
         # About as many values of the noise as may be corrected lie above the threshold.
         threshold = (
             GeneralizedGaussianCountNoise(scale, shape).errors(number, changed).quantile(1 - min(hits / number, 0.5))
@@ -101,9 +103,12 @@ class SparseCorrectedAlgorithm:
         )
         return Step(calibrate(mechanism, budget), counting_basis(theorem, workload, budget))
 
-    def example(self, relation: str) -> tuple[Answer, Any, Any]:
-        """The example of every counting algorithm."""
-        return moving_counts(relation)
+    def example(self, relation: str) -> Example:
+        """Return four queries, and neighbours whose answers all move by one."""
+        rows = np.zeros((4, 4))
+        rows[-1] = 1.0
+        neighbour = rows[:-1] if relation == "add_remove" else np.zeros((4, 4))
+        return Example(Answer(n=4, workload=Flags(4)), rows, neighbour)
 
 
-sparse_corrected = SparseCorrectedAlgorithm()
+sparse_corrected = SparseCorrectedCounts()

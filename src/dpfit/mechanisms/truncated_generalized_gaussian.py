@@ -4,23 +4,33 @@ Guarantee: (epsilon, delta)-DP. The noise is conditioned on no coordinate exceed
 probability at least 1 - escape; a law and that law conditioned on an event of probability 1 - escape are within total
 variation ``escape`` of each other, for every dataset, and that is priced as (1 + exp(epsilon)) escape in delta.
 Reference: [Gan22] proof of Theorem 17, which prints the exact answers instead when noise is large; never do that.
-Card 10/C10; docs/explanation/queries.md.
+Proof: docs/explanation/queries.md.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
-from dpfit.mechanisms.counting import CountingAlgorithm, CountNoise, Counts, Floats, smallest_noise
+from dpfit.core import Answer, Plan
+from dpfit.mechanisms.counting import (
+    CountingAlgorithm,
+    CountingQueries,
+    CountNoise,
+    Counts,
+    Floats,
+    counting_step,
+    smallest_noise,
+)
 from dpfit.mechanisms.generalized_gaussian import GeneralizedGaussianCountNoise, best_shape
 from dpfit.noise import Source
-from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy import Budget
 from dpfit.privacy.check import positive
 from dpfit.privacy.event import Event, WithinTotalVariation
-from dpfit.theory.errors import ErrorLaw
+from dpfit.theory.errors import ErrorLaw, checked_criterion
 from dpfit.theory.generalized_gaussian import quantile
 
 
@@ -83,9 +93,8 @@ class BoundedErrors(ErrorLaw):
         return min(self.law.max_quantile(level), self.bound)
 
 
-@dataclass(frozen=True)
 class TruncatedGeneralizedGaussianCounts(CountingAlgorithm):
-    """Plans counts whose errors are bounded with certainty; ``share`` of delta pays for the certainty.
+    """Counts whose errors are bounded with certainty.
 
     >>> from dpfit.core import Answer
     >>> from dpfit.mechanisms.counting import Flags
@@ -95,15 +104,24 @@ class TruncatedGeneralizedGaussianCounts(CountingAlgorithm):
     594
     """
 
-    share: float = 0.1
+    name = "truncated_generalized_gaussian"
+    summary = "counting queries whose errors are bounded with certainty"
+    reference = "[Gan22] proof of Theorem 17"
+    guarantees = ("approximate",)
 
-    def noise(self, number: int, changed: int, budget: Budget, minimize: str | float) -> TruncatedCountNoise:
-        if budget.kind != "approximate" or budget.epsilon is None or budget.delta is None:
-            raise NotReachable(f"{self.name} promises (epsilon, delta); give both")
-        if not 0 < self.share < 1:
-            raise ValueError(f"share must lie strictly between 0 and 1, got {self.share!r}")
+    def _plan(self, problem: Answer, budget: Budget, *, minimize: str | float = "max", share: float = 0.1) -> Plan:
+        """Plan one step; ``share`` of delta buys the certainty."""
+        workload = cast(CountingQueries, problem.workload)
+        sizes = workload.number, workload.changed(budget.relation)
+        return counting_step(self.noise(*sizes, budget, checked_criterion(minimize), share), workload, budget)
+
+    def noise(
+        self, number: int, changed: int, budget: Budget, minimize: str | float, share: float = 0.1
+    ) -> TruncatedCountNoise:
+        if not 0 < share < 1:
+            raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         shape = best_shape(number, changed, budget, minimize)
-        escape = self.share * budget.delta / (1 + math.exp(budget.epsilon))
+        escape = share * float(budget.delta or 0.0) / (1 + math.exp(float(budget.epsilon or 0.0)))
 
         def law(scale: float) -> TruncatedCountNoise:
             return TruncatedCountNoise(GeneralizedGaussianCountNoise(scale, shape), escape)
@@ -111,4 +129,4 @@ class TruncatedGeneralizedGaussianCounts(CountingAlgorithm):
         return smallest_noise(law, changed, budget)
 
 
-truncated_generalized_gaussian = TruncatedGeneralizedGaussianCounts("truncated_generalized_gaussian")
+truncated_generalized_gaussian = TruncatedGeneralizedGaussianCounts()

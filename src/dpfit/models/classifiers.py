@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -11,14 +10,13 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from dpfit.core import Plan
 from dpfit.data.schema import Category
 from dpfit.losses import Logistic, SmoothedHinge, Softmax
 from dpfit.losses.base import Loss
-from dpfit.models.base import PrivateModel, all_or_nothing
+from dpfit.models.base import atomic_fit
 from dpfit.models.inputs import as_numbers, dtypes_of, holds_numbers, is_boolean, row_products
-from dpfit.models.leaks import LeakWarning, leaky, leaky_score
-from dpfit.models.scaling import Scaling
+from dpfit.models.leaks import CLASSES_LEAK, LeakWarning, is_from_data, warn_caller, warn_of_score
+from dpfit.models.linear import PrivateModel
 from dpfit.privacy import Budget
 
 Floats = NDArray[np.float64]
@@ -31,26 +29,26 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
     _: KW_ONLY
     classes: Any = None
 
-    @all_or_nothing
-    def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
+    @atomic_fit
+    def fit(self, X: Any, y: Any, user_ids: Any = None) -> Self:
         """Fit the model; charges the ledger, if there is one, before the records are read.
 
         Classes are public: those of ``classes``, of a boolean or categorical dtype, 0 and 1 for numbers, or the
-        categories of the target of ``schema`` for texts.
+        categories of the target of ``schema`` for strings.
         """
         rows, labels = self._validated(X, y)
-        if self._classes_leak:
-            self.classes_ = _classes_read_off(labels)
+        if is_from_data(self.classes):
+            self.classes_ = _classes_from_data(labels)
         else:
             self.classes_ = public_classes(self.classes, y, self._categories)
         if len(self.classes_) < 2:
             raise ValueError("a classifier needs at least two declared classes; got 1 class")
-        release, scaling, weights = self._release(rows, self._public_labels(labels), user_id)
+        release, scaling, weights = self._release(rows, self._public_labels(labels), user_ids)
         if len(self.classes_) > 2:
             weights = weights.reshape(-1, len(self.classes_)).T
         self.weights_ = np.atleast_2d(weights)
         self.coef_, self.intercept_ = scaling.unscaled(self.weights_)
-        self._keep(release, scaling)
+        self._set_fitted(release, scaling)
         return self
 
     @property
@@ -59,21 +57,16 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         target = None if self.schema is None else self.schema.target
         return target.categories if isinstance(target, Category) else None
 
-    @property
-    def _classes_leak(self) -> bool:
-        return isinstance(self.classes, str) and self.classes == "from_data"
-
-    def _solve(self, n: int, columns: int, scaling: Scaling, budget: Budget) -> Plan:
-        plan = super()._solve(n, columns, scaling, budget)
-        return leaky(plan, "classes were read off the data and are not protected") if self._classes_leak else plan
+    def _leaks(self) -> tuple[str, ...]:
+        return (CLASSES_LEAK,) if is_from_data(self.classes) else ()
 
     def _public_labels(self, labels: Any) -> Floats:
         codes = class_codes(self.classes_, labels)
         return codes if len(self.classes_) > 2 else np.where(codes > 0, 1.0, -1.0)
 
     def _n_classes(self) -> int:
-        """How many classes there are: the declared ones, or those of the fit; two if neither is known."""
-        if self.classes is None or self._classes_leak:
+        """Return the number of classes: the declared ones, or those of the fit; two if neither is known."""
+        if self.classes is None or is_from_data(self.classes):
             return len(getattr(self, "classes_", self._categories or (0, 1)))
         return len(sorted_classes(self.classes))
 
@@ -90,7 +83,7 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean accuracy: NOT private if the records are; `dpfit.models.private_score` is."""
-        leaky_score()
+        warn_of_score()
         return float(super().score(X, y, sample_weight))
 
 
@@ -103,10 +96,10 @@ class LogisticRegression(PrivateClassifier):
     ----------
     epsilon, delta
         The budget of one fit.
-    neighbours, n_public, max_rows_per_user
-        "replace" (one record changes its values; the number of records is public) or "add_remove" (then ``n_public``,
-        a number near that of the records, must be given). With ``user_id`` in `fit`, users are protected instead of
-        records: at most ``max_rows_per_user`` of the records of each are used.
+    relation, n_declared, max_rows_per_user
+        The neighbouring relation: "replace" (one record changes its values; the number of records is public) or
+        "add_remove" (then ``n_declared``, a public number near that of the records, must be given). With ``user_ids``
+        in `fit`, users are protected instead of records: at most ``max_rows_per_user`` records of each are used.
     row_norm, bounds
         Public facts about the columns: ranges ``(lower, upper)`` (numbers, or one for each column), which scale the
         columns to [-1, 1]; or the largest norm of a row. Longer rows are scaled down. Neither given: ranges are found
@@ -117,10 +110,13 @@ class LogisticRegression(PrivateClassifier):
     public
         ``(X0, y0)``: records that need no protection, such as open data of the same kind. The fit starts from them; the
         guarantee is for the private records only. Needs ``delta > 0``.
-    fit_intercept, ridge, solver, max_passes
+    fit_intercept, ridge
         The objective is the mean loss plus ``ridge / 2`` times the squared norm of the scaled weights.
+    solver, max_passes
+        "auto", the name of a minimizer of `dpfit algorithms`, or the object: ``solver=noisy_gd.using(clip_norm=0.5)``.
     ledger, dataset
-        A `dpfit.Ledger` (or its path) and the name under which the data's budget is registered.
+        A `dpfit.Ledger` (or its path) and the name under which the data's budget is registered. Its currency decides
+        among solvers: those with the lowest privacy cost come first.
     random_state
         An RNG seed, for tests: a seeded fit is not private.
 
@@ -135,9 +131,9 @@ class LogisticRegression(PrivateClassifier):
     epsilon = 1, with one record replaced
     """
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
+    def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
         number = self._n_classes()
-        return Softmax(number) if number > 2 else Logistic()
+        return (Softmax(number) if number > 2 else Logistic(),)
 
     def predict_proba(self, X: Any) -> Floats:
         """The probability of each class."""
@@ -163,12 +159,12 @@ class LinearSVC(PrivateClassifier):
     array([False,  True])
     """
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
+    def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
         if self._n_classes() > 2:
             raise ValueError(
                 "Only binary classification is supported. The type of the target is multiclass: use LogisticRegression"
             )
-        return SmoothedHinge(0.5)
+        return (SmoothedHinge(0.5),)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -225,11 +221,10 @@ def sorted_classes(classes: Any) -> NDArray[Any]:
     return found
 
 
-def _classes_read_off(labels: NDArray[Any]) -> NDArray[Any]:
-    warnings.warn(
+def _classes_from_data(labels: NDArray[Any]) -> NDArray[Any]:
+    warn_caller(
         "classes='from_data' reads the classes off the records: the guarantee does not cover what they tell",
         LeakWarning,
-        stacklevel=4,
     )
     check_classification_targets(labels)
     return np.unique(labels)

@@ -11,29 +11,18 @@ import numpy as np
 
 from dpfit.core import plan_from_json
 from dpfit.data.schema import Schema
-from dpfit.models import classifiers, location, regressors
-from dpfit.models.base import PrivateEstimator
+from dpfit.models.base import FORMER, PrivateEstimator
+from dpfit.models.classifiers import PrivateClassifier
+from dpfit.models.location import PrivateLocation
 from dpfit.models.scaling import Scaling
+from dpfit.models.table import ESTIMATORS
 from dpfit.privacy import Guarantee
 from dpfit.privacy.event import Composed, Event
 from dpfit.privacy.spec import digest, from_json
 
 FORMAT = "dpfit model 2"
 OLD_FORMAT = "dpfit model 1"
-KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        classifiers.LogisticRegression,
-        classifiers.LinearSVC,
-        regressors.LinearRegression,
-        regressors.Ridge,
-        regressors.HuberRegressor,
-        regressors.QuantileRegressor,
-        location.BoundedMean,
-        location.GeometricMedian,
-    )
-}
-_NOT_SAVED = ("ledger", "public", "random_state")
+_NOT_SAVED = ("ledger", "public", "random_state", *FORMER)
 _ARRAYS = ("weights_", "coef_", "intercept_", "classes_", "feature_names_in_", "location_")
 
 
@@ -66,8 +55,9 @@ def load(path: str | Path) -> Any:
 
 def model_to_json(model: Any) -> dict[str, Any]:
     """Return a fitted model as a dictionary of plain values, with a digest."""
-    if KINDS.get(type(model).__name__) is not type(model) or not hasattr(model, "plan_"):
-        raise ValueError(f"only fitted models of dpfit can be saved: {', '.join(sorted(KINDS))}")
+    row = ESTIMATORS.get(type(model).__name__)
+    if row is None or row.load() is not type(model) or not hasattr(model, "plan_"):
+        raise ValueError(f"only fitted models of dpfit can be saved: {', '.join(sorted(ESTIMATORS))}")
     return sealed(_content(model))
 
 
@@ -126,7 +116,9 @@ def unsealed(content: dict[str, Any], source: str | Path) -> dict[str, Any]:
 
 
 def _content(model: Any) -> dict[str, Any]:
-    params = {key: _plain(key, value) for key, value in model.get_params(deep=False).items() if key not in _NOT_SAVED}
+    given = model.get_params(deep=False)
+    given |= {new: given[old] for old, new in FORMER.items() if given[old] is not None}
+    params = {key: _plain(key, value) for key, value in given.items() if key not in _NOT_SAVED}
     return {
         "format": FORMAT,
         "model": type(model).__name__,
@@ -142,10 +134,10 @@ def _content(model: Any) -> dict[str, Any]:
 
 
 def _model(content: dict[str, Any]) -> Any:
-    parameters = dict(content["parameters"])
+    parameters: dict[str, Any] = {FORMER.get(name, name): value for name, value in content["parameters"].items()}
     if parameters.get("schema"):
         parameters["schema"] = from_json(parameters["schema"], Schema)
-    model = KINDS[content["model"]](**parameters)
+    model = ESTIMATORS[content["model"]].load()(**parameters)
     for key in _ARRAYS:
         if key in content["fitted"]:
             setattr(model, key, _from_array(content["fitted"][key]))
@@ -160,11 +152,11 @@ def _model(content: dict[str, Any]) -> Any:
 def _check_shapes(model: Any) -> None:
     """Refuse values that are missing or do not fit each other, which would show in a prediction at the earliest."""
     columns = model.n_features_in_
-    if isinstance(model, location.PrivateLocation):
+    if isinstance(model, PrivateLocation):
         fits = model.location_.shape == np.array(model.scaling_.lower).shape == (columns,)
     else:
         columns = columns if model.schema is None else len(model.schema.names)
-        lines = len(model.classes_) if isinstance(model, classifiers.PrivateClassifier) else 1
+        lines = len(model.classes_) if isinstance(model, PrivateClassifier) else 1
         coef, intercept = model.scaling_.unscaled(model.weights_)
         fits = coef.shape == (lines if lines > 2 else 1, columns)
         fits &= (np.size(model.coef_), np.size(model.intercept_)) == (coef.size, intercept.size)

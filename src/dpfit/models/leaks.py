@@ -1,33 +1,25 @@
-"""What models say of results that no guarantee covers."""
+"""What models say of results that no guarantee covers, and of arguments that have another name by now."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import replace
-
-from dpfit.core import Chain, Plan, Step
-from dpfit.privacy import Assumption, Basis
-from dpfit.solvers.auto import Chosen
+from typing import Any
 
 FROM_DATA = "from_data"
-"""What ranges and classes are set to that are read off the records, which leaks."""
+"""Value of ``bounds`` and ``classes`` that reads them off the records, which leaks."""
+
+RANGES_LEAK = "ranges were read off the data and are not protected"
+CLASSES_LEAK = "classes were read off the data and are not protected"
 
 
 class LeakWarning(UserWarning):
-    """A result that tells about the records and is not covered by any guarantee."""
+    """A result depends on the records, and no guarantee covers it."""
 
 
-def leaky(plan: Plan, what: str) -> Plan:
-    """The plan whose basis says what is not protected."""
-    if isinstance(plan, Chosen):
-        return replace(plan, plan=leaky(plan.plan, what))
-    if isinstance(plan, Step):
-        why: Basis = plan.why
-        return replace(plan, why=replace(why, assumptions=(*why.assumptions, Assumption(what, "declared"))))
-    if isinstance(plan, Chain):
-        return replace(plan, stages=(leaky(plan.stages[0], what), *plan.stages[1:]))
-    return plan
+def is_from_data(value: Any) -> bool:
+    """Return whether a parameter says that it is read off the records; an array has no one answer to a comparison."""
+    return isinstance(value, str) and value == FROM_DATA
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
@@ -38,10 +30,19 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def leaky_score() -> None:
-    """Say that a score is not private."""
-    warnings.warn(
+def warn_renamed(old: str, new: str) -> None:
+    """Warn that an argument has another name."""
+    warn_caller(f"{old} is now {new}; the old name works in this version only", DeprecationWarning)
+
+
+def warn_seeded(what: str) -> None:
+    """Warn that a release with an RNG seed is not private."""
+    warn_caller(f"random_state fixes the noise: whoever knows it can subtract the noise, so this {what} is not private")
+
+
+def warn_of_score() -> None:
+    """Warn that a score is not private."""
+    warn_caller(
         "a score computed from private records is not private; use dpfit.models.private_score, or public records",
         LeakWarning,
-        stacklevel=3,
     )

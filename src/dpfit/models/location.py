@@ -7,25 +7,18 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dpfit.core import Answer, Chain, Minimize, Plan, Release
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, HuberDistance
-from dpfit.mechanisms.mean import BoundedMean as MeanQuery
-from dpfit.mechanisms.mean import gaussian_mean, laplace_mean
-from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
-from dpfit.models.base import PrivateEstimator, all_or_nothing
+from dpfit.losses import HuberDistance
+from dpfit.mechanisms.private_bounds import ColumnRanges
+from dpfit.models.base import PrivateEstimator, atomic_fit
 from dpfit.models.inputs import require_numbers, validated
-from dpfit.models.intervals import Ends, noise_reach
-from dpfit.models.ranges import BOUNDS_SHARE, ends
-from dpfit.models.scaling import Scaling, scaled
-from dpfit.privacy import Budget
-from dpfit.solvers.auto import auto
-
-Floats = NDArray[np.float64]
+from dpfit.models.intervals import Ends, noise_bound
+from dpfit.models.ranges import column_bounds
+from dpfit.models.request import LossObjective, MeanObjective, Objective, Request
+from dpfit.models.scaling import Scaling
 
 
 @dataclass(eq=False, repr=False)
@@ -39,32 +32,33 @@ class PrivateLocation(PrivateEstimator):
     _: KW_ONLY
     bounds: Any = None
 
-    @all_or_nothing
+    @atomic_fit
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the point; charges the ledger, if there is one, before the records are read."""
         require_numbers("X", X, axes=2)
         rows = validated(self, X, dtype=np.float64, ensure_min_samples=self._least_records)
-        release, scaling, shares = self._release(InMemory(rows, np.zeros(len(rows))))
-        shares = np.clip(shares, -1.0, 1.0)
+        data = InMemory(rows, np.zeros(len(rows)))
+        request = self._request(self._declared_n(data.n), data.width)
+        release = self._run(request.plan(), data)
+        scaling, shares = request.used_scaling(release), np.clip(np.asarray(release.output), -1.0, 1.0)
         # Not by the middle and the width: the width of a range may be above the largest number.
         self.location_ = (1 - shares) / 2 * np.array(scaling.lower) + (1 + shares) / 2 * np.array(scaling.upper)
-        self._keep(release, scaling)
+        self._set_fitted(release, scaling)
         return self
 
-    def _release(self, data: InMemory) -> tuple[Release, Scaling, Floats]:
-        """Plan, charge, run; returns the release, the scaling that was used and the point in scaled ranges."""
-        n = self._public_n(data.n)
-        budget, scaling = self._budget(n), self._public_scaling(data.width)
-        if scaling.lower is not None:
-            release = self._run(scaled(self._solve(n, data.width, budget), scaling), data)
-            return release, scaling, np.asarray(release.value)
-        first, second = budget.split(BOUNDS_SHARE)
-        missing = ColumnRanges(data.width)
-        ranges = private_bounds.plan(Answer(n=n, workload=missing), first)
-        inside = scaled(self._solve(n, data.width, second), scaling, missing)
-        release = self._run(Chain((ranges, inside)), data)
-        found, value = release.value
-        return release, scaling.within(missing, found), np.asarray(value)
+    def _request(self, n: int, columns: int) -> Request:
+        scaling = self._public_scaling(columns)
+        missing = ColumnRanges(columns) if scaling.lower is None else None
+        return Request(
+            n,
+            columns,
+            self._budget(n),
+            self._objective(columns),
+            scaling,
+            missing,
+            currency=self._currency,
+            compare=False,
+        )
 
     def _public_scaling(self, columns: int) -> Scaling:
         """The scaling from declared ranges; without ranges if these are to be found privately."""
@@ -72,7 +66,7 @@ class PrivateLocation(PrivateEstimator):
             raise ValueError(f"bounds must be a pair (lower, upper) or 'private', got {self.bounds!r}")
         if self.bounds is None or isinstance(self.bounds, str):
             return Scaling(math.sqrt(columns))
-        return Scaling(math.sqrt(columns), 0.0, *ends(self.bounds, columns))
+        return Scaling(math.sqrt(columns), 0.0, *column_bounds(self.bounds, columns))
 
     @property
     def location_noise_interval_(self) -> Ends:
@@ -84,9 +78,9 @@ class PrivateLocation(PrivateEstimator):
         check_is_fitted(self)
         half = np.array(self.scaling_.upper) / 2 - np.array(self.scaling_.lower) / 2
         # Entries are moved into their ranges, which brings them no farther from what lies in the ranges anyway.
-        return Ends.around(self.location_, noise_reach(self.plan_, 0.95).length * half)
+        return Ends.around(self.location_, noise_bound(self.plan_, 0.95).length * half)
 
-    def _solve(self, n: int, columns: int, budget: Budget) -> Plan:
+    def _objective(self, columns: int) -> Objective:
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -104,9 +98,8 @@ class BoundedMean(PrivateLocation):
     True
     """
 
-    def _solve(self, n: int, columns: int, budget: Budget) -> Plan:
-        algorithm = laplace_mean if budget.kind == "pure" else gaussian_mean
-        return algorithm.plan(Answer(n=n, workload=MeanQuery(-1.0, 1.0, columns)), budget)
+    def _objective(self, columns: int) -> Objective:
+        return MeanObjective()
 
 
 class GeometricMedian(PrivateLocation):
@@ -121,9 +114,6 @@ class GeometricMedian(PrivateLocation):
     True
     """
 
-    def _solve(self, n: int, columns: int, budget: Budget) -> Plan:
-        radius = math.sqrt(columns)
-        problem = Minimize(
-            n=n, loss=HuberDistance(0.1), bounds=Bounds(radius), n_features=columns, domain=L2Ball(columns, radius)
-        )
-        return auto.plan(problem, budget)
+    def _objective(self, columns: int) -> Objective:
+        ball = L2Ball(columns, math.sqrt(columns))
+        return LossObjective(lambda budget, n, n_features: (HuberDistance(0.1),), domain=ball)

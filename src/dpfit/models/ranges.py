@@ -8,27 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from dpfit.core import Chain, Plan
 from dpfit.data.dataset import InMemory
 from dpfit.mechanisms.private_bounds import ColumnRanges
 from dpfit.models.leaks import LeakWarning, warn_caller
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget, gaussian
-from dpfit.solvers.auto import Chosen
 
 BOUNDS_SHARE = 0.1
-"""The part of the budget that goes to private bounds."""
+"""The part of the budget that finds ranges privately."""
 
 _LARGE = 100.0
-"""The epsilon above which noise in ranges is nothing, and accountants lose more than it on Gaussian noise with other.
-"""
+"""Epsilon above which the noise in ranges is negligible, and accountants lose more than it on mixed noise."""
 
 _NOISELESS = 1e4
-"""The pure epsilon above which noise in a fit is nothing, too, up to thousands of columns."""
+"""Pure epsilon above which the noise in a fit is negligible, up to thousands of columns."""
 
 
-def ends(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Lower and upper ends, one for each column."""
+def column_bounds(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return lower and upper bounds, one for each column."""
     try:
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)) for end in bounds)
     except (TypeError, ValueError):
@@ -38,17 +35,18 @@ def ends(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...
     return tuple(low.tolist()), tuple(high.tolist())
 
 
-def shares(budget: Budget, missing: ColumnRanges | None) -> list[tuple[Budget | None, Budget]]:
-    """How a budget may be shared between finding ranges and fitting; each way keeps it.
+def shares(budget: Budget, missing: ColumnRanges | None, *, compare: bool = True) -> list[tuple[Budget | None, Budget]]:
+    """Return ways to share a budget between finding ranges and fitting; each stays within it.
 
-    Two Gaussian mechanisms share the square of mu. After ranges as good as those, what is left of epsilon and delta
-    (which add up) may go to a fit with noise of another kind, or on samples. A large epsilon is shared as a pure one.
+    Two Gaussian mechanisms share the square of mu. After ranges as good as those, the rest of epsilon and delta (which
+    add up) may go to a fit with noise of another kind, or on samples. A large epsilon is shared as a pure one.
+    Without ``compare`` there is one way.
     """
     if missing is None:
-        return [(None, one) for one in _with_pure(budget)]
+        return [(None, one) for one in (_with_pure(budget) if compare else [budget])]
     first, second = budget.split(BOUNDS_SHARE)
     ways: list[tuple[Budget | None, Budget]] = [(first, second)]
-    if first.mu is None or not budget.epsilon or not budget.delta:
+    if not compare or first.mu is None or not budget.epsilon or not budget.delta:
         return ways
     if budget.epsilon > _LARGE:
         return [*ways, replace(budget, delta=None).split(BOUNDS_SHARE)]
@@ -56,15 +54,8 @@ def shares(budget: Budget, missing: ColumnRanges | None) -> list[tuple[Budget | 
     return [*ways, (first, replace(budget, epsilon=left, delta=budget.delta / 2))] if left > 0 else ways
 
 
-def after(first: Plan, plan: Plan) -> Plan:
-    """A plan that follows another stage."""
-    if isinstance(plan, Chosen):
-        return replace(plan, plan=after(first, plan.plan))
-    return Chain((first, *(plan.stages if isinstance(plan, Chain) else (plan,))))
-
-
-def read_off(scaling: Scaling, missing: ColumnRanges, data: InMemory) -> Scaling:
-    """Ranges read off the data: not private, for tests and comparisons."""
+def ranges_from_data(scaling: Scaling, missing: ColumnRanges, data: InMemory) -> Scaling:
+    """Return the scaling with ranges read off the records: not private, for tests and comparisons."""
     warn_caller(
         "bounds='from_data' reads ranges off the records: the guarantee does not cover what they tell", LeakWarning
     )
@@ -85,11 +76,11 @@ def read_off(scaling: Scaling, missing: ColumnRanges, data: InMemory) -> Scaling
 
 
 def is_noiseless(budget: Budget) -> bool:
-    """Whether a budget buys minimizers without noise to speak of: these are exact, and descents only come near."""
+    """Return whether minimizers within the budget have negligible noise: they are exact, descents approximate."""
     return budget.kind == "pure" and budget.epsilon is not None and budget.epsilon > _NOISELESS
 
 
 def _with_pure(budget: Budget) -> list[Budget]:
-    """A pure promise keeps the budget, too: where there is little noise, its minimizers are nearer than descents."""
+    """Return a large budget with and without its delta: at little noise pure minimizers are nearer than descents."""
     large = budget.kind == "approximate" and budget.epsilon is not None and budget.epsilon > _LARGE
     return [budget, replace(budget, delta=None)] if large else [budget]

@@ -14,13 +14,12 @@ from sklearn.utils import assert_all_finite
 from dpfit.data.schema import Number
 from dpfit.losses import Huber, Pinball, QuantileHuber, Squared
 from dpfit.losses.base import Loss
-from dpfit.models.base import PrivateModel, all_or_nothing
+from dpfit.models.base import atomic_fit
 from dpfit.models.inputs import as_numbers, require_numbers, row_products
-from dpfit.models.leaks import FROM_DATA, leaky_score
-from dpfit.models.scaling import Scaling
+from dpfit.models.leaks import is_from_data, warn_of_score
+from dpfit.models.linear import PrivateModel
 from dpfit.privacy import Budget
 from dpfit.privacy.check import number, positive
-from dpfit.solvers.perturbation.sufficient_statistics import sufficient_statistics
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +33,7 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
 
     _labels_have_range = True
 
-    def _label_ends(self) -> tuple[float, float] | None:
+    def _label_bounds(self) -> tuple[float, float] | None:
         if self.y_bounds is None:
             target = None if self.schema is None else self.schema.target
             return (target.lower, target.upper) if isinstance(target, Number) else None
@@ -44,18 +43,18 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
             raise ValueError("y_bounds must be a pair (lower, upper) of numbers") from None
         return low, high
 
-    @all_or_nothing
-    def fit(self, X: Any, y: Any, user_id: Any = None) -> Self:
+    @atomic_fit
+    def fit(self, X: Any, y: Any, user_ids: Any = None) -> Self:
         """Fit the model; charges the ledger, if there is one, before the records are read."""
         rows, labels = self._validated(X, y)
         require_numbers("y", y)
-        if self.y_bounds is None and isinstance(self.bounds, str) and self.bounds == FROM_DATA:
+        if self.y_bounds is None and is_from_data(self.bounds):
             assert_all_finite(labels, input_name="y")  # the records are read for their range anyway
-        release, scaling, weights = self._release(rows, as_numbers(labels), user_id)
+        release, scaling, weights = self._release(rows, as_numbers(labels), user_ids)
         self.weights_ = weights
         coefficients, intercept = scaling.unscaled(weights)
         self.coef_, self.intercept_ = coefficients[0], float(intercept[0])
-        self._keep(release, scaling)
+        self._set_fitted(release, scaling)
         return self
 
     def predict(self, X: Any) -> Floats:
@@ -68,7 +67,7 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R squared: NOT private if the records are; `dpfit.models.private_score` is."""
-        leaky_score()
+        warn_of_score()
         return float(super().score(X, y, sample_weight))
 
 
@@ -88,10 +87,8 @@ class LinearRegression(PrivateRegressor):
     True
     """
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
-        if self.solver == sufficient_statistics.name:
-            return Squared()
-        return Huber(0.2 * min(max(1.0, signal(budget, n, n_features) / 2000), 20.0))
+    def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
+        return Huber(0.2 * min(max(1.0, signal(budget, n, n_features) / 2000), 20.0)), Squared()
 
 
 @dataclass(eq=False, repr=False)
@@ -117,8 +114,8 @@ class HuberRegressor(PrivateRegressor):
     _: KW_ONLY
     width: float = 0.2
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
-        return Huber(positive("width", self.width))
+    def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
+        return (Huber(positive("width", self.width)),)
 
 
 @dataclass(eq=False, repr=False)
@@ -138,17 +135,11 @@ class QuantileRegressor(PrivateRegressor):
     _: KW_ONLY
     quantile: float = 0.5
 
-    def _loss(self, scaling: Scaling, budget: Budget, n: int, n_features: int) -> Loss:
+    def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
         level = number("quantile", self.quantile)
         if not 0 < level < 1:
             raise ValueError(f"quantile must lie strictly between 0 and 1, got {level!r}")
-        if budget.kind == "pure" or self.solver in _ROUND_CORNERS:
-            return QuantileHuber(level, corner_width(budget, n, n_features))
-        return Pinball(level)
-
-
-_ROUND_CORNERS = ("output_perturbation", "objective_perturbation")
-"""Solvers that need a loss without corners."""
+        return Pinball(level), QuantileHuber(level, corner_width(budget, n, n_features))
 
 
 def corner_width(budget: Budget, n: int, dimension: int) -> float:

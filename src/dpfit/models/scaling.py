@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpfit.core import Chain, Mechanism, Plan, Risk, Run, Step, Work
-from dpfit.data.dataset import Blocks, Dataset, InMemory
+from dpfit.core import Binding, DataFacts, Plan, Run, Transformation
+from dpfit.data.chunk import Chunk
+from dpfit.data.view import View
 from dpfit.mechanisms.private_bounds import ColumnRanges
 from dpfit.privacy.check import positive
-from dpfit.privacy.event import Event
-from dpfit.privacy.spec import Spec
-from dpfit.solvers.auto import Chosen
 
 Floats = NDArray[np.float64]
 
@@ -26,12 +24,12 @@ _SILENT = np.errstate(over="ignore", invalid="ignore")
 
 
 @dataclass(frozen=True)
-class Scaling(Spec):
-    """Columns scaled from [lower, upper] to [-1, 1], rows scaled into a ball, a constant appended.
+class Scaling(Transformation):
+    """A row map: columns scaled from [lower, upper] to [-1, 1], rows scaled into a ball, a constant appended.
 
     Each record is mapped by itself, so neighbours stay neighbours. Without ``lower`` and ``upper`` columns are left as
-    they are. Labels are scaled like columns if their range is given. If not ``centred``, columns are divided by the end
-    that is farther from zero, and nothing else: so a sparse matrix stays sparse.
+    they are. Labels are scaled like columns if their range is given. If not ``centred``, columns are divided by the
+    bound that is farther from zero, and nothing else: so a sparse matrix stays sparse.
 
     >>> scaling = Scaling(row_norm=2.0, constant=1.0, lower=(0.0, 0.0), upper=(2.0, 4.0))
     >>> scaling.rows(np.array([[1.0, 9.0], [2.0, 2.0]]))
@@ -130,18 +128,19 @@ class Scaling(Spec):
             scaling = replace(scaling, lower=low[: found.columns], upper=high[: found.columns])
         return scaling
 
-    def apply(self, data: Dataset) -> Dataset:
-        """The bounded records."""
-        public = None if data.public is None else self.apply(data.public)
-        if isinstance(data, InMemory):
-            return InMemory(self.rows(data.matrix), self.labels(data.labels), data.users, public)
+    def __call__(self, chunk: Chunk) -> Chunk:
+        """Return the bounded records of a chunk."""
+        return chunk.with_records(self.rows(chunk.rows), self.labels(chunk.labels))
 
-        def read() -> Iterator[tuple[Any, ...]]:
-            for chunk in data.chunks():
-                ids = () if chunk.users is None else (chunk.users,)
-                yield self.rows(chunk.rows), self.labels(chunk.labels), *ids
+    def width(self, width: int) -> int:
+        """Return the number of columns of bounded rows."""
+        return width + bool(self.constant)
 
-        return Blocks(data.n, data.width + bool(self.constant), read, public)
+    def transform(self, data: View, run: Run) -> View:
+        return data.map(self)
+
+    def data_facts(self, inner: DataFacts) -> DataFacts:
+        return DataFacts(inner.n, None if inner.width is None else inner.width - bool(self.constant))
 
     def unscaled(self, weights: Floats) -> tuple[Floats, Floats]:
         """Coefficients and intercepts in the units of the raw columns and labels; one row per output."""
@@ -194,43 +193,17 @@ def _finite(values: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Scaled(Mechanism):
-    """A mechanism on scaled records; ranges that are not public are bound to those that the first stage ``found``."""
+class ScaledBy(Binding):
+    """Scale records by the ranges that ``stage`` released; ``found`` says which columns and labels they are of."""
 
-    kind = "scaled"
-    mechanism: Mechanism
-    scaling: Scaling
-    found: ColumnRanges | None = None
+    kind = "scaled_by"
+    stage: str
+    found: ColumnRanges
 
-    @property
-    def event(self) -> Event:
-        return self.mechanism.event
+    def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
+        # The bound plan is a TransformedPlan of a Scaling: `dpfit.models.request` makes no other.
+        scaling: Scaling = plan.transformation  # type: ignore[attr-defined]
+        return replace(plan, transformation=scaling.within(self.found, released[self.stage]))  # type: ignore[call-arg]
 
-    @property
-    def work(self) -> Work:
-        return self.mechanism.work
-
-    @property
-    def risk(self) -> Risk | None:
-        return self.mechanism.risk
-
-    def bind(self, released: tuple[Any, ...]) -> Scaled:
-        if self.found is None:
-            return replace(self, mechanism=self.mechanism.bind(released))
-        return replace(
-            self, mechanism=self.mechanism.bind(released[1:]), scaling=self.scaling.within(self.found, released[0])
-        )
-
-    def run(self, data: Any, run: Run) -> Any:
-        return self.mechanism.run(self.scaling.apply(data), run)
-
-
-def scaled(plan: Plan, scaling: Scaling, found: ColumnRanges | None = None) -> Plan:
-    """The plan on scaled records."""
-    if isinstance(plan, Chosen):
-        return replace(plan, plan=scaled(plan.plan, scaling, found))
-    if isinstance(plan, Step):
-        return replace(plan, mechanism=Scaled(plan.mechanism, scaling, found))
-    if isinstance(plan, Chain):
-        return replace(plan, stages=tuple(scaled(stage, scaling, found) for stage in plan.stages))
-    raise ValueError(f"a {plan.kind} plan cannot run on scaled records")
+    def stand_in(self, plan: Plan) -> Mapping[str, Any]:
+        return {self.stage: (np.full(self.found.number, -1.0), np.ones(self.found.number))}

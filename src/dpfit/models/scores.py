@@ -1,17 +1,16 @@
-"""A score that is paid for.
+"""Private scores: the mean score of private records, with noise.
 
-Guarantee: that of a noisy mean. The score of each record lies in a public range, so one record moves their mean by a
-known amount; the budget pays for the noise.
+Guarantee: that of a noisy mean. The score of each record lies in a public range, so one record changes the mean by a
+known amount.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +20,17 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from dpfit.core import Answer, Mechanism, Release, Risk, Run
+from dpfit.core import Release, Run, Transformation, TransformedPlan
 from dpfit.data.table import Table
+from dpfit.data.view import View, view_of
 from dpfit.ledger import account_for
-from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
-from dpfit.models.base import PrivateModel
+from dpfit.mechanisms.mean import BoundedMean
 from dpfit.models.classifiers import class_codes
 from dpfit.models.inputs import as_numbers, labels_of, require_numbers, shape_of, within_shape
+from dpfit.models.leaks import warn_renamed, warn_seeded
+from dpfit.models.linear import PrivateModel
+from dpfit.models.request import noisy_mean
 from dpfit.privacy import Assumption, Basis, Budget, Guarantee
-from dpfit.privacy.event import Event
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +42,7 @@ _OF_CLASSIFIERS, _OF_REGRESSORS = ("accuracy", "log_loss"), ("mae", "mse")
 
 @dataclass(frozen=True)
 class PrivateScore:
-    """A score with the interval that the noise alone leaves open (with probability 0.95), and its guarantee."""
+    """A score with its guarantee; with probability 0.95 the score without noise lies between ``low`` and ``high``."""
 
     metric: str
     value: float
@@ -51,7 +52,7 @@ class PrivateScore:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised about the scored records."""
+        """What is guaranteed about the scored records."""
         return self.release.guarantee
 
 
@@ -62,17 +63,18 @@ def private_score(
     budget: Budget,
     *,
     metric: str | None = None,
-    n_public: int | None = None,
+    n_declared: int | None = None,
     ledger: Any = None,
     dataset: str | None = None,
     random_state: int | None = None,
+    n_public: int | None = None,
 ) -> PrivateScore:
     """Score a fitted model on private records, within a budget.
 
     ``metric``: "accuracy" (classifiers, the default) or "log_loss" (capped at log 1000 per record); "mae" (regressors,
     the default) or "mse", capped at the width of the label range (squared). Labels are read as in `fit`: one that is no
-    class counts as the nearest (numbers) or the first. Under add/remove give ``n_public``. The model may be a Pipeline.
-    Predictions are made after the ledger was charged.
+    class counts as the nearest (numbers) or the first. Under add/remove give ``n_declared`` (formerly ``n_public``).
+    The model may be a Pipeline. Predictions are made after the ledger was charged.
 
     >>> from dpfit.models import LogisticRegression
     >>> X = np.linspace(-1, 1, 20_000)[:, None]
@@ -84,34 +86,33 @@ def private_score(
     if not isinstance(budget, Budget):
         raise ValueError(f"budget must be a dpfit.Budget, such as Budget(epsilon=1.0), got {type(budget).__name__}")
     chosen = metric or ("accuracy" if is_classifier(model) else "mae")
-    if budget.relation == "add_remove" and n_public is None:
-        raise ValueError("under add/remove the number of records is private: give n_public")
+    if n_public is not None:
+        warn_renamed("n_public", "n_declared")
+        n_declared = n_public
+    if budget.relation == "add_remove" and n_declared is None:
+        raise ValueError("under add/remove the number of records is private: give n_declared")
     check_is_fitted(model)
     top = _largest(model, chosen)
-    scored = Scored(model, X, y)
-    records = len(scored.labels)
-    if budget.relation == "replace" and n_public not in (None, records):
-        raise ValueError(f"with one record replaced their number is public: leave out n_public, which is {n_public}")
-    problem = Answer(n=records if n_public is None else n_public, workload=BoundedMean(0.0, top))
-    algorithm = laplace_mean if budget.kind == "pure" else gaussian_mean
-    noisy = algorithm.plan(problem, budget)
-    plan = replace(noisy, mechanism=MeanScore(noisy.mechanism, chosen, top), why=_basis(noisy.why, model))
-    if random_state is not None:
-        warnings.warn(
-            "random_state fixes the noise: whoever knows it can subtract the noise, so this score is not private",
-            UserWarning,
-            stacklevel=2,
+    scored = ScoredRecords(model, X, y)
+    if budget.relation == "replace" and n_declared not in (None, len(scored)):
+        raise ValueError(
+            f"with one record replaced their number is public: leave out n_declared, which is {n_declared}"
         )
+    n = len(scored) if n_declared is None else n_declared
+    scores = Scores(chosen, top, _predicts_alone(model))
+    plan = TransformedPlan.of(scores, noisy_mean(n, BoundedMean(0.0, top), budget))
+    if random_state is not None:
+        warn_seeded("score")
     account = account_for(plan, ledger, dataset, delta=budget.delta, why=f"score {chosen}")
     release = plan.run(scored, account=account, random_state=random_state)
     value = float(release.value[0])
     spread = plan.risk.expected if plan.risk else 0.0
-    half = spread * (-ndtri(0.025) if algorithm is gaussian_mean else math.log(20) / math.sqrt(2))
+    half = spread * (math.log(20) / math.sqrt(2) if budget.kind == "pure" else -ndtri(0.025))
     low, high = (min(max(end, 0.0), top) for end in (value - half, value + half))
     return PrivateScore(chosen, min(max(value, 0.0), top), low, high, release)
 
 
-class Scored:
+class ScoredRecords:
     """Records and the model that they score; only shapes and dtypes, which are public, can be wrong."""
 
     def __init__(self, model: Any, X: Any, y: Any) -> None:
@@ -129,8 +130,11 @@ class Scored:
         if width is not None and not reads_tables and columns != [width]:
             raise ValueError(f"X must have the shape of the rows that the model was fitted to: {width} columns")
 
+    def __len__(self) -> int:
+        return len(self.labels)
+
     def scores(self, metric: str, top: float) -> Floats:
-        """The score of each record, at most ``top``, from that record alone.
+        """Return the score of each record, at most ``top``, from that record alone.
 
         Models of other libraries may refuse a record with a cell that is no number. An error would tell of it, so it
         has the worst score; it is predicted by itself, and the others together, whether there is such a record or not.
@@ -164,24 +168,27 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class MeanScore(Mechanism):
-    """A noisy mean of the scores of records: predictions are made when it runs, which is after it was charged."""
+class Scores(Transformation):
+    """The score of each record, in [0, top]: predictions are made when the plan runs, which is after the charge.
 
-    kind = "mean_score"
-    mechanism: Mechanism
+    ``alone`` says that the model predicts each record from that record alone, to the last bit.
+    """
+
+    kind = "scores"
+    keeps_records: ClassVar[bool] = False
     metric: str
     top: float
+    alone: bool = True
 
-    @property
-    def event(self) -> Event:
-        return self.mechanism.event
+    def transform(self, data: View, run: Run) -> View:
+        scored: ScoredRecords = data.given
+        return view_of(scored.scores(self.metric, self.top), data.relation, data.unit, data.source)
 
-    @property
-    def risk(self) -> Risk | None:
-        return self.mechanism.risk
-
-    def run(self, data: Scored, run: Run) -> Any:
-        return self.mechanism.run(data.scores(self.metric, self.top), run)
+    def basis(self, inner: Basis) -> Basis:
+        if self.alone:
+            return inner
+        declared = Assumption("the model predicts each record from that record alone", "declared")
+        return replace(inner, assumptions=(*inner.assumptions, declared), arithmetic="idealised")
 
 
 def _finite_rows(rows: Any) -> NDArray[np.bool_] | None:
@@ -197,12 +204,9 @@ def _finite_rows(rows: Any) -> NDArray[np.bool_] | None:
     return None if whole is None or whole.dtype.kind != "f" else np.isfinite(whole).all(axis=1)
 
 
-def _basis(basis: Basis, model: Any) -> Basis:
-    """Return the basis of a score; a model of another library may round a record otherwise beside other records."""
-    if isinstance(model, PrivateModel) and type(model).__module__.startswith("dpfit."):
-        return basis
-    alone = Assumption("the model predicts each record from that record alone", "declared")
-    return replace(basis, assumptions=(*basis.assumptions, alone), arithmetic="idealised")
+def _predicts_alone(model: Any) -> bool:
+    """Return whether no other record changes a bit of a prediction; models of other libraries may round otherwise."""
+    return isinstance(model, PrivateModel) and type(model).__module__.startswith("dpfit.")
 
 
 def _largest(model: Any, metric: str) -> float:

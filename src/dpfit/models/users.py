@@ -1,7 +1,7 @@
-"""Protecting users who contribute several records: cap their rows, then charge for all of them.
+"""Users who contribute several records: cap the records of each, then charge for all of them.
 
-Guarantee: that of the plan for groups of ``max_rows`` records, under add/remove of one user with all of its records.
-Which rows of a user are kept is random and does not depend on other users, so one user changes at most ``max_rows``
+Guarantee: that of the plan for groups of ``max_rows`` records, under add/remove of one user with all records.
+Which records of a user are kept is random and does not depend on other users, so one user changes at most ``max_rows``
 of the kept records.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import ClassVar
 
-from dpfit.core import Plan, Risk, Run, Work
+from dpfit.core import DataFacts, Run, Transformation
 from dpfit.data.users import bounded_contributions
+from dpfit.data.view import View
 from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.check import count
 from dpfit.privacy.event import Event, Group
@@ -21,48 +22,37 @@ _ROUNDING = 2.0**-48
 
 
 @dataclass(frozen=True)
-class PerUser(Plan):
-    """A plan on at most ``max_rows`` records of each user."""
+class UserCap(Transformation):
+    """At most ``max_rows`` records of each user, drawn afresh in each run; records of nobody are dropped."""
 
-    kind = "per_user"
-    plan: Plan
+    kind = "user_cap"
+    draws: ClassVar[bool] = True
     max_rows: int
 
     def __post_init__(self) -> None:
         count("max_rows", self.max_rows)
-        if self.plan.basis.relation != "add_remove" or self.plan.basis.unit != "record":
+
+    def transform(self, data: View, run: Run) -> View:
+        kept = bounded_contributions(data.users, self.max_rows, run.noise)
+        return data.with_fresh_positions(data.rows(kept), unit="record")
+
+    def event(self, inner: Event) -> Event:
+        return Group(inner, self.max_rows)
+
+    def basis(self, inner: Basis) -> Basis:
+        if (inner.relation, inner.unit) != ("add_remove", "record"):
             raise ValueError("users are protected by a plan for records under add/remove")
-
-    @property
-    def event(self) -> Event:
-        return Group(self.plan.event, self.max_rows)
-
-    @property
-    def basis(self) -> Basis:
-        basis = self.plan.basis
         capped = Assumption(f"at most {self.max_rows} records of each user are used", "enforced")
         return replace(
-            basis, theorem=f"{basis.theorem}; group privacy", unit="user", assumptions=(*basis.assumptions, capped)
+            inner, theorem=f"{inner.theorem}; group privacy", unit="user", assumptions=(*inner.assumptions, capped)
         )
 
-    @property
-    def work(self) -> Work:
-        return self.plan.work
-
-    @property
-    def risk(self) -> Risk | None:
-        return self.plan.risk
-
-    def execute(self, data: Any, run: Run) -> Any:
-        ids = getattr(data, "users", None)
-        if ids is None:
-            raise ValueError("the records do not say whose they are: give user ids")
-        kept = bounded_contributions(ids, self.max_rows, run.noise)
-        return self.plan.execute(data.rows(kept), run)
+    def data_facts(self, inner: DataFacts) -> DataFacts:
+        return DataFacts(None, inner.width)
 
 
 def record_budget(budget: Budget, max_rows: int) -> Budget:
-    """What a record may cost so that ``max_rows`` of them together keep the budget.
+    """Return the budget of one record, so that ``max_rows`` records together stay within ``budget``.
 
     Pure epsilon and mu of a group are at most the number of records times those of one ([Gan22] Fact 9; groups under
     Gaussian DP, Dong, Roth and Su 2022); rho grows with the square.
@@ -70,7 +60,7 @@ def record_budget(budget: Budget, max_rows: int) -> Budget:
     >>> round(record_budget(Budget(epsilon=1.0, relation="add_remove", unit="user"), 4).epsilon, 12)
     0.25
     """
-    # The promise to a group is rounded up; a little less for each record leaves room for that.
+    # The guarantee for a group is rounded up; a little less for each record leaves room for that.
     share = (1 - _ROUNDING) / count("max_rows", max_rows)
     if budget.kind == "pure":
         return Budget(epsilon=float(budget.epsilon or 0.0) * share, relation=budget.relation)
@@ -78,7 +68,7 @@ def record_budget(budget: Budget, max_rows: int) -> Budget:
 
 
 def record_budgets(budget: Budget, max_rows: int) -> tuple[Budget, ...]:
-    """What a record may cost so that ``max_rows`` of them together keep the budget: any of them does.
+    """Return budgets of one record: with each of them, ``max_rows`` records together stay within ``budget``.
 
     A group of m records under (e, d)-DP has (m e, (exp(m e) - 1) / (exp(e) - 1) d)-DP ([Gan22] Fact 9).
 

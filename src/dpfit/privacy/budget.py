@@ -176,7 +176,7 @@ class Budget:
         >>> round(Budget(mu=1.0).remaining_after(Gaussian(1 / 0.6)).mu, 9)
         0.8
         >>> round(Budget(epsilon=1.0, delta=1e-6).remaining_after(Laplace(4.0)).mu, 2)
-        0.18
+        0.19
         """
         if self.kind == "approximate":
             return Budget(mu=self._remaining_mu(event), unit=self.unit, relation=self.relation)

@@ -105,7 +105,7 @@ class GeneralizedGaussian(Curve):
     """One coordinate of density exp(-|x|^shape) against a shift; compose it with itself for each further answer.
 
     Reference: [Gan22] Definition 19; the worst shift of k coordinates under l-infinity sensitivity is the full shift of
-    every coordinate (spec 10/C08), so k answers are exactly the k-fold composition of this curve.
+    every coordinate, so k answers are the k-fold composition of this curve (docs/explanation/accounting.md 2.5).
     """
 
     _LARGEST_ORDER = 1000.0

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dpfit.core import Answer, Plan, Release, Step
+from dpfit.core import Answer, Plan, Release
 from dpfit.data.schema import Schema
 from dpfit.data.table import Table
-from dpfit.ledger import Ledger, account_for
+from dpfit.ledger import Ledger, account_for, currency_of
 from dpfit.mechanisms.counting import Floats, NoisyCounts
 from dpfit.mechanisms.counts import LAWS, counts
 from dpfit.privacy import Budget
@@ -108,8 +108,9 @@ def count(
     nonnegative, consistent
         Whether to move the noisy counts to the nearest ones that are not negative and add up.
     ledger, dataset, who, why
-        Where to charge the release. Noise without a price in additive currencies (generalized Gaussian) is charged as
-        (epsilon, delta), for which the dataset's budget needs a delta column.
+        Where to charge the release. Noise without a cost in additive currencies (generalized Gaussian) is charged as
+        (epsilon, delta), for which the dataset's budget needs a delta column. On a dataset whose budget adds up rho or
+        mu squared, "auto" takes Gaussian noise.
     random_state
         An RNG seed, for tests: the release is then not private.
 
@@ -123,14 +124,11 @@ def count(
     ([1000.0, 1000.0, 0.0], 1.0)
     """
     budget = Budget(epsilon=epsilon, delta=delta, mu=mu, rho=rho, relation=relation)
-    plan = plan_count(schema, by, budget, bins=bins, at_most=at_most, noise=noise, minimize=minimize)
+    currency = currency_of(ledger, dataset)
+    plan = plan_count(schema, by, budget, bins=bins, at_most=at_most, noise=noise, minimize=minimize, currency=currency)
     workload = _workload(plan)
-    source = Table(table)
-    # Before anything is charged: a name that is not there is the caller's slip, and public.
-    if missing := [name for name in workload.columns if name not in source.names]:
-        raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(repr, source.names))}")
     account = account_for(plan, ledger, dataset, delta=budget.delta, who=who, why=why)
-    release = plan.run(source, account=account, random_state=random_state)
+    release = plan.run(Table(table), account=account, random_state=random_state)
     return Counted(workload.repaired(release.value, consistent=consistent, nonnegative=nonnegative), release)
 
 
@@ -143,8 +141,12 @@ def plan_count(
     at_most: int | None = None,
     noise: str = "auto",
     minimize: str | float = "max",
+    currency: str | None = None,
 ) -> Plan:
-    """The plan of `count`, from public facts alone.
+    """Return the plan of `count`, from public facts alone.
+
+    ``currency`` is that of the ledger which pays: a budget that adds up rho or mu squared has a low privacy cost for
+    Gaussian noise only, so "auto" takes Gaussian noise there if the budget has a delta, mu or rho.
 
     >>> from dpfit.data.schema import Category, Schema
     >>> schema = Schema((Category("ward", ("A", "B")),))
@@ -159,9 +161,10 @@ def plan_count(
     chosen     K-norm for its expected largest error: 3, Laplace 3.667
     """
     workload = _asked(schema, by, bins or {}, at_most)
+    if noise == "auto" and currency in ("gdp", "zcdp") and budget.kind != "pure":
+        noise = "gaussian"
     laws = tuple(LAWS) if noise == "auto" else (noise,)
-    # Counting needs no number of records; the problem's is never read.
-    return counts.plan(Answer(n=1, workload=workload), budget, minimize=minimize, noise=laws)
+    return counts.plan(Answer(workload=workload), budget, minimize=minimize, noise=laws)
 
 
 def _asked(schema: Schema, by: By, bins: BinChoice, at_most: int | None) -> TableQueries:
@@ -193,9 +196,9 @@ def _histograms(schema: Schema, asked: list[Any], bins: BinChoice) -> TableQueri
 
 
 def _mechanism(plan: Plan) -> NoisyCounts:
-    if not isinstance(plan, Step) or not isinstance(plan.mechanism, NoisyCounts):
+    if not isinstance(plan.final, NoisyCounts):
         raise TypeError("not a plan of noisy counts")
-    return plan.mechanism
+    return plan.final
 
 
 def _workload(plan: Plan) -> TableQueries:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from dpfit.data.table import Table
 from dpfit.mechanisms.counting import CountingQueries, Floats
 
 MOST_QUERIES = 2**26
@@ -28,6 +30,12 @@ class TableQueries(CountingQueries):
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """The columns of the table that are read."""
+
+    def check(self, data: Any) -> None:
+        """Refuse a table without the columns that are read; names of columns are public."""
+        names = Table(data).names
+        if missing := [name for name in self.columns if name not in names]:
+            raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(repr, names))}")
 
     def consistent(self, answers: Floats) -> Floats:
         """The nearest answers that some (possibly negative) table of counts has; by default any answers are."""

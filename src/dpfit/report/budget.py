@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from dpfit.core import Plan
 from dpfit.ledger import Entry, Ledger, Status
-from dpfit.privacy.spec import digest
 from dpfit.privacy import Budget
+from dpfit.privacy.spec import digest
 from dpfit.report import words
 from dpfit.report.blocks import section, table, tile
 from dpfit.report.markup import Markup, name_of, tag

@@ -16,7 +16,14 @@ from dpfit.report.audits import audit_section, verdict_tile
 from dpfit.report.budget import Book, budget_section, budget_tile
 from dpfit.report.facts import Facts
 from dpfit.report.markup import Markup, join, tag
-from dpfit.report.promise import basis_section, promise_section, promise_tiles, risk_section, technical_section
+from dpfit.report.promise import (
+    basis_section,
+    promise_section,
+    promise_tiles,
+    references_section,
+    risk_section,
+    technical_section,
+)
 from dpfit.report.released import quality_section, released_section
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -63,6 +70,7 @@ def report(
         budget_section(book, facts.plan if ran else None) if book else None,
         *(audit_section(each, place) for place, each in enumerate(audits, 1)),
         technical_section(facts.plan),
+        references_section(guarantee.basis),
     ]
     kind = "Privacy report" if ran else "Privacy plan"
     return _page(facts.title, kind, (facts.author, facts.date), sections)

@@ -14,6 +14,7 @@ from dpfit.report.blocks import item, section, table, tile
 from dpfit.report.figures import profile_figure, trade_off_figure
 from dpfit.report.markup import Markup, join, tag
 from dpfit.report.risk import best_guess, odds_tail, recognised
+from dpfit.theory.bibliography import resolve
 
 _FALSE_ALARMS = ((0.001, 1000), (0.01, 100), (0.1, 100))
 _FACTORS = (1.5, 2.0, 3.0, 5.0, 10.0, 100.0)
@@ -112,6 +113,12 @@ def basis_section(basis: Basis) -> Markup:
             *item("Who is protected", words.protected(basis)),
         ),
     )
+
+
+def references_section(basis: Basis) -> Markup | None:
+    """The works that the theorem cites; None if it cites none."""
+    works = resolve(basis.theorem)
+    return section("References", tag("ul", *(tag("li", f"{work}.") for work in works))) if works else None
 
 
 def technical_section(plan: Plan) -> Markup:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Minimize
-from dpfit.data.dataset import Dataset, InMemory
+from dpfit.data.dataset import Dataset
 from dpfit.geometry import L2Ball
 from dpfit.geometry.base import Domain
 from dpfit.kernels.repeated import repeated_sums
@@ -114,6 +114,7 @@ def confined(domain: Domain, points: Floats) -> Floats:
 def chain_target(problem: Minimize, data: Dataset, inverse_temperature: float) -> Potential:
     """The potential of `dpfit.samplers.potential.gibbs`, prepared for many steps where the loss allows it.
 
+    >>> from dpfit.data.dataset import InMemory
     >>> from dpfit.losses import Bounds, Logistic
     >>> problem = Minimize(n=2, loss=Logistic(), bounds=Bounds(1.0), n_features=1, domain=L2Ball(1, 1.0), ridge=0.5)
     >>> target = chain_target(problem, InMemory([[1.0], [-0.5]], [1.0, -1.0]), 2.0)
@@ -121,9 +122,8 @@ def chain_target(problem: Minimize, data: Dataset, inverse_temperature: float) -
     array([[-1.5]])
     """
     target = gibbs(problem, data, inverse_temperature)
-    sums = (
-        repeated_sums(data.matrix, data.labels, problem.loss, **problem.guards) if isinstance(data, InMemory) else None
-    )
+    whole = data.whole
+    sums = None if whole is None else repeated_sums(whole.rows, whole.labels, problem.loss, **problem.guards)
     if sums is None:
         return target
 

@@ -30,11 +30,6 @@ _LARGEST = 2.0**16
 """Up to which fine normal numbers have no other rounding than that to their grid."""
 
 
-def most_records(problem: Minimize, relation: str) -> int:
-    """Return `Minimize.max_records`; this name goes with its last caller."""
-    return problem.max_records(relation)
-
-
 def rejection_rounding(
     problem: Minimize, relation: str, inverse_temperature: float, distance: float
 ) -> Displaced | None:
@@ -51,7 +46,7 @@ def rejection_rounding(
     >>> bound.epsilon < 1e-4, bound.distance
     (True, 1e-06)
     """
-    if not isinstance(problem.domain, L2Ball) or isinstance(problem.loss, DeclaredLoss):
+    if not isinstance(problem.region, L2Ball) or isinstance(problem.loss, DeclaredLoss):
         return None
     if not math.isfinite(largest := largest_value(problem)):
         return None
@@ -101,7 +96,7 @@ class _Sizes:
 
     @classmethod
     def of(cls, problem: Minimize, records: int, inverse_temperature: float, largest: float) -> _Sizes:
-        loss, bounds, ball = problem.loss, problem.bounds, problem.domain
+        loss, bounds, ball = problem.loss, problem.bounds, problem.region
         if ball is None:
             raise ValueError("the bounds are for a ball")
         times, rate = inverse_temperature * records, bending(problem)

@@ -78,7 +78,7 @@ def gibbs(problem: Minimize, data: Dataset, inverse_temperature: float) -> Poten
 
 
 def curvatures(problem: Minimize) -> tuple[float, float]:
-    """The least and largest second derivative of the loss in the margin; zero and infinity if they are not known."""
+    """Return the least and largest second derivative of the loss in the margin; 0 and infinity if not known."""
     if not isinstance(problem.loss, GLM):
         return 0.0, math.inf
     lower, upper = problem.loss.curvature(problem.bounds, problem.radius)
@@ -86,13 +86,13 @@ def curvatures(problem: Minimize) -> tuple[float, float]:
 
 
 def bending(problem: Minimize) -> float:
-    """How fast logarithms of second derivatives of the loss can change in the domain; infinite if that is not known."""
-    constant = problem.loss.self_concordance(problem.bounds, problem.radius)
-    return constant.value if constant is not None and isinstance(problem.loss, GLM) else math.inf
+    """Return a bound on the change of log second derivatives in the region; infinite if none is known."""
+    return problem.constants("replace").self_concordance if problem.loss.is_glm else math.inf
 
 
 def bounded_domain(problem: Minimize) -> Domain:
-    """The domain; refuses unbounded ones."""
-    if problem.domain is None or not math.isfinite(problem.domain.radius()):
-        raise ValueError("a bounded domain is needed: an L2Ball or a Box that is known to hold good parameters")
-    return problem.domain
+    """Return the domain or trust ball; ValueError if it is unbounded."""
+    region = problem.region
+    if region is None or not math.isfinite(region.radius()):
+        raise ValueError("samplers need a bounded domain; pass an L2Ball or a Box that holds good parameters")
+    return region

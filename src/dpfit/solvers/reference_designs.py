@@ -80,7 +80,7 @@ def reference_margins(problem: Minimize, slope: float, unit: float) -> tuple[Mar
 
     A loss of two classes is fitted to labels with normal log-odds. For others the scale of margins is 1, or the width
     of the curved part of the loss if that is less (``unit`` is the norm of a parameter with such margins, see
-    `dpfit.solvers.gradient.scales.natural_unit`). The mean curvature of a regression loss is ``slope / unit`` times the
+    `dpfit.solvers.descents.scales.natural_unit`). The mean curvature of a regression loss is ``slope / unit`` times the
     probability of a residual within its width; that of a loss of several classes half of ``slope / unit``.
     """
     if isinstance(problem.loss, GLM) and problem.loss.binary_labels:

@@ -1,7 +1,7 @@
 """Printed constants of [Gan22] chapter 2, as documentation: what its proofs give, next to what is calibrated here.
 
 Noise is never set by these formulas. They show how far a proof's constant is from the truth, and in which range of its
-parameters the proof holds at all. Reference: [Gan22] Theorems 17, 18, 34, 36 and 37; cards 10/C07, 10/C12, 10/C13.
+parameters the proof holds at all. Reference: [Gan22] Theorems 17, 18, 34, 36 and 37.
 """
 
 from __future__ import annotations

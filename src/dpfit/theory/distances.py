@@ -1,7 +1,7 @@
 """W-infinity distances of samples and of laws on a grid: oracles for tests, and sanity checks of samplers.
 
 A finite sample never certifies a W-infinity distance: an atom of mass 1e-6 is missed by most of them. Reference: [ASAP]
-Definition 7, Lemmas 22 and 26; card 30/E21.
+Definition 7, Lemmas 22 and 26.
 """
 
 from __future__ import annotations

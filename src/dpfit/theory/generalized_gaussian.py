@@ -1,7 +1,7 @@
 """The law with density p / (2 Gamma(1/p)) exp(-|x|^p), and the largest of many independent draws.
 
 Shape p = 1 is the Laplace law, p = 2 the normal law of variance 1/2. |X|^p has the law Gamma(1/p), from which all of
-the formulas below follow. Reference: [Gan22] Definition 19, Facts 24 and 38, Section 2.4; cards 10/C06 and 10/C09.
+the formulas below follow. Reference: [Gan22] Definition 19, Facts 24 and 38, Section 2.4.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Randomness comes from the caller, as standard normal or uniform numbers: these functions only shape it.
 Reference: [Liu24] Theorem 3.7.1 (its constant corrected) and Corollary 3.7.7; [LD] Theorem G.1 (its factor log(1/delta)
-is false, docs/errata.md) and Appendix H; cards 30/E13, 20/D1, 20/D2.
+is false, docs/errata.md) and Appendix H.
 """
 
 from __future__ import annotations

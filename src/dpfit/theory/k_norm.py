@@ -1,7 +1,7 @@
 """Noise with density prop. to exp(-max|x_i| / scale) in k dimensions.
 
 Its largest coordinate has the law Gamma(k) (the shell of a cube of half-width r has volume prop. to r^(k-1)); one
-coordinate is uniform on [-R, R] with R of law Gamma(k + 1). Reference: [Gan22] Section 2.1; card 10/C11.
+coordinate is uniform on [-R, R] with R of law Gamma(k + 1). Reference: [Gan22] Section 2.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Optimal rates of private empirical risk minimization with strongly convex objectives, constants left out.
 
-For plots and plans, never for calibration. Reference: [ASAP] Table 1, Fact 1, Figure 1; card 30/E22.
+For plots and plans, never for calibration. Reference: [ASAP] Table 1, Fact 1, Figure 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sub-gamma tails: the concentration facts behind [Gan22] chapter 2, as documentation.
 
 X is sub-gamma on the right with variance factor v and scale c if ln E exp(l (X - E X)) <= l^2 v / (2 (1 - c l)) for
-0 < l < 1/c; sums add v and take the largest c. Reference: [Gan22] Definition 20, Facts 21 to 23, Lemmas 26, 40, 41;
-card 10/C14. Lemma 41's printed proof has a gap, see docs/errata.md; the statement used here is the stronger one below.
+0 < l < 1/c; sums add v and take the largest c. Reference: [Gan22] Definition 20, Facts 21 to 23, Lemmas 26, 40, 41.
+Lemma 41's printed proof has a gap, see docs/errata.md; the statement used here is the stronger one below.
 """
 
 from __future__ import annotations

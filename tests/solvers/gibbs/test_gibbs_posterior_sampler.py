@@ -10,7 +10,7 @@ from scipy.special import expit
 from scipy.stats import kstest, norm
 
 from dpfit.audit import PlanRuns, audit_plan, audit_runs
-from dpfit.core import Chain, Minimize, Run
+from dpfit.core import Composition, Minimize, Run, Stage
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Hinge, Huber, LinearLoss, Logistic
@@ -98,7 +98,7 @@ def test_the_chain_samples_the_posterior_it_names(step):
 def test_a_quadratic_is_sampled_with_the_variance_that_the_docstring_says():
     """Wide Huber losses: curvature h gives variance 1 / (t n h) / (1 - step_size h / 2)."""
     problem = Minimize(n=50, loss=Huber(1e6), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, ridge=0.1)
-    plan = gibbs_posterior_sampler.plan(problem, Budget(mu=1.0), clip=1e3, step=0.9, tolerance=0.1)
+    plan = gibbs_posterior_sampler.plan(problem, Budget(mu=1.0), clip_norm=1e3, step=0.9, tolerance=0.1)
     chain = plan.mechanism
     drawn = np.ravel(chain.run_many(InMemory(np.ones((50, 1)), np.ones(50)), Run(Source(4)), 8_000))
     exact = 1 / (chain.inverse_temperature * 50 * 1.1) / (1 - 0.9 / 2)
@@ -136,9 +136,9 @@ def test_a_prior_precision_is_the_ridge_it_amounts_to():
     assert chain.steps == pytest.approx(4100, rel=0.01)
 
 
-def test_several_samples_are_a_chain_of_plans():
+def test_several_samples_are_a_composition_of_plans():
     part = gibbs_posterior_sampler.plan(logistic(50, 1, 0.1), Budget(mu=0.5))
-    together = Chain((part,) * 4)
+    together = Composition(tuple(Stage(f"sample_{k}", part) for k in range(4)))
     assert together.guarantee.mu == pytest.approx(1.0, rel=1e-6)
     values = together.run(InMemory(np.ones((50, 1)), np.ones(50)), random_state=1).value
     assert len({float(v[0]) for v in values}) == 4
@@ -156,7 +156,7 @@ def test_the_number_of_records_that_still_contract_is_declared_under_add_remove_
 def test_refusals_are_about_public_facts():
     for problem, options, match in (
         (logistic(ridge=0.0), {}, "needs a prior"),
-        (logistic(), {"prior_precision": 1.0}, "not both"),
+        (logistic(), {"prior_precision": 1.0}, "not both be given"),
         (replace(logistic(), loss=Hinge()), {}, "smooth loss"),
         (logistic(), {"step": 1.0}, "strictly between"),
         (logistic(ridge=1e-7), {}, "1048576 can be accounted for"),

@@ -10,17 +10,22 @@ from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, Hinge, Huber, Logistic
+from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, Logistic
+from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.noise import Source
 from dpfit.privacy import Budget
+from dpfit.solvers.descents.momentum import momentum_descent
 from dpfit.solvers.gradient.langevin import langevin, risk_bound
-from dpfit.solvers.gradient.noisy_gd import NoisyGD
 
 
 def problem(n=10_000, d=20, ridge=0.0, objective="empirical"):
     return Minimize(
         n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, 1.0), ridge=ridge, objective=objective
     )
+
+
+def sensitivity(mechanism):
+    return mechanism.aggregate.scale(mechanism.asked(mechanism.optimizer.clip_norm))[1]
 
 
 def bound(**facts):
@@ -42,8 +47,8 @@ def test_rates_in_n_and_d():
 
 def test_the_bound_is_that_of_the_formula():
     """Constant weights: radius**2 / (2 step K) + step d noise**2 K / (2 (1 - step M))."""
-    mechanism = NoisyGD(problem(), "add_remove", 4.0, 50, 1.0, 1.0, average=1.0)
-    noise = 4.0 * mechanism.sensitivity / 10_000
+    mechanism = momentum_descent(problem(), "add_remove", 4.0, 1.0, 1.0, Schedule(50))
+    noise = 4.0 * sensitivity(mechanism) / 10_000
     expected = 1 / (2 * 50) + 20 * noise**2 * 50 / (2 * 0.75)
     assert risk_bound(mechanism) == pytest.approx(expected, rel=1e-12)
     population = replace(mechanism, problem=problem(objective="population"))
@@ -56,9 +61,9 @@ def test_the_bound_under_strong_convexity_is_that_of_the_formula():
     """Weights that grow, summed one by one."""
     steps, size, ridge = 60, 0.8, 0.2
     facts = problem(ridge=ridge, objective="population")
-    mechanism = NoisyGD(facts, "replace", 4.0, steps, size, 1.0, average=1.0, growth=size * ridge)
+    mechanism = momentum_descent(facts, "replace", 4.0, size, 1.0, Schedule(steps, growth=size * ridge))
     w = (1 - size * ridge) ** -np.arange(1.0, steps + 1)
-    noises = mechanism.multipliers * mechanism.sensitivity / facts.n
+    noises = mechanism.aggregate.multipliers * sensitivity(mechanism) / facts.n
     lipschitz = (1 + math.tanh(0.5)) / 2  # of the logistic loss, at margins up to one
     curved = 0.25 + ridge
     expected = (1 + size**2 * 20 * (w * noises**2).sum() / (1 - size * curved)) / (2 * size * w.sum())
@@ -85,9 +90,9 @@ def test_the_measured_risk_of_a_quadratic_stays_below(ridge):
 
 def test_strong_convexity_shapes_the_noise():
     weak, strong = (langevin.plan(problem(ridge=r), Budget(mu=0.25)).mechanism for r in (0.0, 0.1))
-    assert weak.growth == 0.0
-    assert strong.growth == pytest.approx(0.1 * strong.step_size)
-    assert strong.multipliers[0] > 2 * strong.multipliers[-1]
+    assert weak.optimizer.schedule.growth == 0.0
+    assert strong.optimizer.schedule.growth == pytest.approx(0.1 * strong.optimizer.step_size)
+    assert strong.aggregate.multipliers[0] > 2 * strong.aggregate.multipliers[-1]
 
 
 @pytest.mark.parametrize("ridge", [0.1, 1.0])
@@ -117,4 +122,17 @@ def test_what_has_no_bound_is_refused():
     with pytest.raises(ValueError, match="smooth loss"):
         langevin.plan(replace(problem(), loss=Hinge()), Budget(mu=1.0))
     with pytest.raises(ValueError, match="no momentum"):
-        risk_bound(NoisyGD(problem(), "replace", 1.0, 10, 0.1, 1.0, momentum=0.5, average=1.0))
+        risk_bound(momentum_descent(problem(), "replace", 1.0, 0.1, 1.0, Schedule(10, 0.5)))
+
+
+def test_the_risk_is_proven_for_convex_losses_only():
+    assert langevin.plan(problem(), Budget(mu=1.0), max_passes=10).risk.proven
+    bent = CustomLoss(
+        value_function=lambda theta, rows, labels: np.sin(rows @ theta),
+        gradient_function=lambda theta, rows, labels: np.cos(rows @ theta)[:, None] * rows,
+        lipschitz_bound=1.0,
+        smoothness_bound=1.0,
+    )
+    risk = langevin.plan(replace(problem(), loss=bent), Budget(mu=1.0), max_passes=10).risk
+    assert not risk.proven
+    assert "proven" not in risk.meaning

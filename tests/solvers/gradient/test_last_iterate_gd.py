@@ -16,7 +16,7 @@ from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, Logistic, QuantileHub
 from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
 from dpfit.privacy.last_iterate import last_iterate_mu, trajectory_mu
-from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_gd
+from dpfit.solvers.gradient.last_iterate_gd import LastIterateDescent, last_iterate_gd
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
 
@@ -53,7 +53,7 @@ def test_no_neighbour_moves_a_step_further_than_declared(loss, clip, relation, m
         "dpfit.solvers.gradient.last_iterate_gd.add_gaussian", lambda moved, *, grid, **_: moved * grid.step
     )
     problem = Minimize(n=2, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2, ridge=0.05)
-    mechanism = last_iterate_gd.plan(problem, Budget(mu=1.0, relation=relation), clip=clip, max_passes=5).mechanism
+    mechanism = last_iterate_gd.plan(problem, Budget(mu=1.0, relation=relation), clip_norm=clip, max_passes=5).mechanism
     corners = itertools.product([(-9.0, 0.0), (0.0, 9.0), (0.6, 0.8), (0.0, 0.0), (np.nan, 1.0)], (-1.0, 1.0, 7.0))
     records = list(corners)
 
@@ -73,7 +73,7 @@ def test_no_neighbour_moves_a_step_further_than_declared(loss, clip, relation, m
 @pytest.mark.parametrize("size", [0.3, 1.0, 1.7])
 def test_steps_contract_up_to_the_declared_number_of_records(size):
     problem = Minimize(n=50, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, ridge=0.1)
-    descent = LastIterateGD(problem, "add_remove", 1.0, 5, size, 1e9)
+    descent = LastIterateDescent(problem, "add_remove", 1.0, 5, size, 1e9)
 
     def expansion(records):
         # Every row has norm one, so the curvature of the sum is the number of records.
@@ -85,7 +85,7 @@ def test_steps_contract_up_to_the_declared_number_of_records(size):
     assert expansion(most) <= descent.contraction
     assert expansion(most + 2) > descent.contraction
     budget = Budget(mu=1.0, relation="add_remove")
-    told = [assumption.text for assumption in last_iterate_gd.plan(problem, budget, clip=1.0).basis.assumptions]
+    told = [assumption.text for assumption in last_iterate_gd.plan(problem, budget, clip_norm=1.0).basis.assumptions]
     assert any("at most" in text and "records" in text for text in told)
 
 
@@ -198,7 +198,7 @@ def test_the_exact_curve_of_a_curved_loss_is_below_the_promise(steps, record):
     """One dimension: densities on a grid, both directions, several epsilons."""
     loss, n, size, noise, ridge = Huber(1.0), 3, 0.8, 0.35, 0.25
     problem = replace(ridge_problem(loss, n), ridge=ridge)
-    mechanism = LastIterateGD(problem, "replace", noise, steps, size, 1.0)
+    mechanism = LastIterateDescent(problem, "replace", noise, steps, size, 1.0)
     grid = np.linspace(-5, 5, 1501)
     width = grid[1] - grid[0]
 
@@ -241,14 +241,14 @@ def test_what_the_theorem_does_not_cover_is_refused():
         last_iterate_gd.plan(ridge_problem(Hinge(), 9), budget)
     softmax = Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), n_features=2, ridge=0.1)
     with pytest.raises(ValueError, match="generalized linear"):
-        LastIterateGD(softmax, "replace", 1.0, 5, 0.1, clip=0.5)
+        LastIterateDescent(softmax, "replace", 1.0, 5, 0.1, clip_norm=0.5)
     saddle = CustomLoss(value_function=abs, gradient_function=abs, lipschitz_bound=1.0, smoothness_bound=1.0)
     with pytest.raises(ValueError, match="convex"):
         last_iterate_gd.plan(ridge_problem(saddle, 9), budget)
-    with pytest.raises(ValueError, match="clip must be"):
-        last_iterate_gd.plan(ridge_problem(Logistic(), 9), budget, clip=9e-101)
+    with pytest.raises(ValueError, match="clip_norm must be"):
+        last_iterate_gd.plan(ridge_problem(Logistic(), 9), budget, clip_norm=9e-101)
     with pytest.raises(ValueError, match="2 / "):
-        LastIterateGD(ridge_problem(Logistic(), 9), "replace", 1.0, 5, 9.0, clip=1.0)
+        LastIterateDescent(ridge_problem(Logistic(), 9), "replace", 1.0, 5, 9.0, clip_norm=1.0)
 
 
 def test_a_domain_keeps_the_iterate():

@@ -1,13 +1,13 @@
-"""One sample as it comes from a sampler, with the promise that its certificate allows.
+"""One sample as it comes from a sampler, with the guarantee that its certificate allows.
 
-If an exact sample is private and the sampler's law is close to it on every dataset, then so is the sampler's: a
-certificate turns the event of the ideal mechanism into that of what is run. Total variation xi costs
-(1 + exp(epsilon)) xi in delta; Gaussian closeness a costs 2 a in mu; a bounded density ratio costs twice its logarithm
-in epsilon. (Closeness in (epsilon, delta), three times in a row, costs more than three deltas, as is sometimes said:
-`dpfit.theory.closeness`.) No noise is added: what is released is the sample, with all its digits.
+If an exact sample is private, then so is a draw whose distribution is close to it on every dataset: a certificate turns
+the event of the exact sample into that of the draw. Total variation xi costs (1 + exp(epsilon)) xi in delta. Gaussian
+closeness a costs 2 a in mu. A bounded density ratio costs twice its logarithm in epsilon. (Closeness in
+(epsilon, delta), three times in a row, costs more than three deltas: `dpfit.theory.closeness`.) No noise is added: the
+sample is released with all its digits.
 
-Guarantee: that of the certificate. Without one the plan refuses, unless ``allow_uncertified``: then the promise is that
-of an exact sample, on the declared assumption that the sampler has converged. Arithmetic: idealised.
+Guarantee: that of the certificate. Without one the plan refuses, unless ``allow_uncertified``: then the guarantee is
+that of an exact sample, on the declared assumption that the sampler has converged. Arithmetic: idealised.
 Reference: [GT20] Section 1 (corrected), [Liu24] Theorem 3.6.4 (corrected); docs/explanation/gibbs.md, section 7, and
 docs/explanation/certificates.md, sections 2 and 5.
 """
@@ -15,13 +15,15 @@ docs/explanation/certificates.md, sections 2 and 5.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dpfit.core import Mechanism, Minimize, Risk, Run, Step, Work, require_records
+from dpfit.core import Algorithm, Example, Mechanism, Minimize, Plan, Risk, Run, Step, Work
+from dpfit.core.algorithm import CONVEX, RIDGE
+from dpfit.data.view import View
 from dpfit.losses.custom import vouched
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
@@ -32,19 +34,13 @@ from dpfit.privacy.spec import Missing, Spec
 from dpfit.samplers.certificate import Certificate, NotCertified, Uncertified, WithinGaussian
 from dpfit.samplers.potential import Floats, Potential, bounded_domain, gibbs
 from dpfit.samplers.proximal_sampler_winf import ProximalSampler
-from dpfit.solvers.gibbs.asap_perturb import (
-    PROMISES,
-    PerturbedSample,
-    asap_perturb,
-    chain,
-    exact_sample,
-    require_strongly_convex,
-    sample_assumptions,
-)
-from dpfit.solvers.perturbation.output_perturbation import require_data
+from dpfit.solvers.gibbs.asap_perturb import AsapPerturb
+from dpfit.solvers.gibbs.perturbed_sample import BALL_OR_BOX, PROMISES, LossSensitivity
+from dpfit.solvers.gibbs.sample_budget import SampleBudget
+from dpfit.solvers.gibbs.sampler_choice import GibbsTarget
 
 CLOSENESS = 0.0005
-"""The part of mu that each of two datasets pays for the sampler."""
+"""The part of mu that closeness costs for each of two neighbouring datasets."""
 _DOWN = 1 - 1e-11
 _PASSES_PER_STEP = 7.0
 
@@ -108,7 +104,10 @@ class MissingSampler(Missing, Spec):
 
 @dataclass(frozen=True)
 class CertifiedSample(Mechanism):
-    """The sample; all fields are public. ``promise`` says by which theorem an exact sample is private."""
+    """Draw of a sampler whose distribution is close to a Gibbs density, without noise.
+
+    Guarantee: what ``certificate`` leaves of that of an exact sample. ``promise`` names the theorem for the latter.
+    """
 
     kind = "certified_sample"
     problem: Minimize
@@ -123,21 +122,15 @@ class CertifiedSample(Mechanism):
         one_of("relation", self.relation, ("replace", "add_remove"))
         one_of("promise", self.promise, tuple(PROMISES))
         positive("inverse_temperature", self.inverse_temperature)
-        require_strongly_convex(self.problem)
         require_offered(self.sampler, self.certificate)
-        if isinstance(self.sampler, ProximalSampler):
-            strong = self.inverse_temperature * self.problem.n * self.problem.ridge
-            if self.sampler.strong_convexity > strong or self.sampler.radius < bounded_domain(self.problem).radius():
-                raise ValueError(
-                    "the sampler's certificate is for a target that is more convex, or on a smaller domain"
-                )
+        GibbsTarget(self.problem, self.inverse_temperature).check(self.sampler)
         _ = self.event
 
     @property
     def ideal(self) -> Event:
-        """What an exact sample does."""
-        strong, change = self.problem.n * self.problem.ridge, PerturbedSample.change(self.problem, self.relation)
-        return exact_sample(self.promise, self.inverse_temperature, strong, change)
+        """The event of an exact sample."""
+        strong, change = self.problem.n * self.problem.ridge, LossSensitivity.of(self.problem, self.relation)
+        return change.exact_sample(self.promise, self.inverse_temperature, strong)
 
     @property
     def event(self) -> Event:
@@ -152,21 +145,20 @@ class CertifiedSample(Mechanism):
     @property
     def risk(self) -> Risk:
         excess = self.problem.dimension / (self.inverse_temperature * self.problem.n)
-        return Risk(excess, "excess regularized empirical risk of the exact sample (proven bound)")
+        return Risk(excess, "excess regularized empirical risk of the exact sample (proven bound)", proven=True)
 
-    def run(self, data: Any, run: Run) -> Floats:
+    def run(self, data: View, run: Run) -> Floats:
         return self.run_many(data, run, 1)[0]
 
-    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Floats]:
-        """Independent draws."""
+    def run_many(self, data: View, run: Run, count: int) -> Sequence[Floats]:
+        """Draw independent samples."""
         sampler: Any = self.sampler
-        records = require_data(data, self.problem, self.relation)
-        target = gibbs(self.problem, records, self.inverse_temperature)
+        target = gibbs(self.problem, data, self.inverse_temperature)
         return list(sampler.draw(target, count, run.noise, run.progress))
 
 
 def implemented(certificate: Certificate, ideal: Event, allow_uncertified: bool = False) -> Event:
-    """What releasing one draw of a sampler does, if releasing an exact one does ``ideal``.
+    """Return the event of one draw of a sampler, if an exact sample has the event ``ideal``.
 
     >>> implemented(WithinGaussian(0.01), GaussianPrivate(0.5))
     GaussianPrivate(mu=0.52)
@@ -177,7 +169,7 @@ def implemented(certificate: Certificate, ideal: Event, allow_uncertified: bool 
 
 
 def require_offered(sampler: Any, certificate: Certificate) -> None:
-    """Refuse a certificate that the sampler does not give: the same, or of its kind and with a smaller number."""
+    """Refuse a certificate unless the sampler gives it, or one of its kind with a smaller number."""
     for name in ("certificate", "gaussian_certificate"):
         given = getattr(sampler, name, None)
         if given == certificate:
@@ -186,16 +178,32 @@ def require_offered(sampler: Any, certificate: Certificate) -> None:
             (reached,), (asked,) = vars(given).values(), vars(certificate).values()
             if reached <= asked:
                 return
-    raise NotCertified(f"the sampler does not give the certificate {certificate.kind!r} that the promise rests on")
+    raise NotCertified(f"the sampler does not give the certificate {certificate.kind!r} that the guarantee rests on")
 
 
-@dataclass(frozen=True)
-class SampleFromCloseness:
-    """Plans a sample from a sampler that is close to its target."""
+class DpFromSamplerCloseness(Algorithm[Minimize]):
+    """Sample without noise from a sampler whose distribution is close to a Gibbs density.
 
-    name: str = "dp_from_sampler_closeness"
+    Use it for a sampler of your own with a certificate; use `asap_perturb` else.
+    Guarantee: that of the certificate. Pure epsilon needs a certificate of the caller.
+    Reference: [GT20] Section 1, corrected; [Liu24] Theorem 3.6.4, corrected.
+    """
 
-    def plan(
+    name = "dp_from_sampler_closeness"
+    summary = "one sample as it comes from a sampler, with the promise that its certificate allows"
+    reference = "[GT20] Section 1, corrected; [Liu24] Theorem 3.6.4, corrected"
+    solves = Minimize
+    guarantees = ("approximate", "gdp", "zcdp")
+    requires = (CONVEX, RIDGE, BALL_OR_BOX)
+    supports = frozenset({"ridge", "domain"})
+
+    def require(self, problem: Any, budget: Budget, options: Mapping[str, Any] | None = None) -> None:
+        """Refuse what the declared facts exclude, but a pure budget only where the default chain would draw."""
+        if budget.kind == "pure" and (options or {}).get("certificate") is not None:
+            budget = replace(budget, delta=0.5)
+        super().require(problem, budget, options)
+
+    def _plan(
         self,
         problem: Minimize,
         budget: Budget,
@@ -203,24 +211,20 @@ class SampleFromCloseness:
         certificate: Certificate | None = None,
         sampler: Callable[[float], Sampler] | None = None,
         allow_uncertified: bool = False,
-    ) -> Step:
-        """The coldest density whose sample, drawn by the sampler, meets the budget.
+    ) -> Plan:
+        """Return the sample of the largest inverse temperature that meets the budget, drawn by the sampler.
 
-        By default a proximal chain, long enough to be hard to tell from its target. Else ``certificate`` is how close
-        the sampler comes, for every dataset, and ``sampler`` makes it from the inverse temperature.
+        By default a proximal chain draws, long enough to be hard to tell from its target. Else ``certificate`` says how
+        close the sampler comes, for every dataset, and ``sampler`` makes it from the inverse temperature.
 
         >>> from dpfit.geometry import L2Ball
         >>> from dpfit.losses import Bounds, Logistic
         >>> ball = L2Ball(20, 1.0)
         >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20, domain=ball, ridge=0.01)
         >>> plan = dp_from_sampler_closeness.plan(problem, Budget(mu=0.5))
-        >>> round(plan.guarantee.mu, 6), round(plan.mechanism.ideal.mu, 6)
+        >>> round(plan.guarantee.mu, 6), round(plan.final.ideal.mu, 6)
         (0.5, 0.4995)
         """
-        require_records(self.name, budget)
-        if not isinstance(problem, Minimize):
-            raise ValueError(f"{self.name} solves a Minimize problem, not {getattr(problem, 'kind', problem)!r}")
-        require_strongly_convex(problem)
         if (certificate is None) != (sampler is None):
             raise ValueError("give both a certificate and a sampler that has it, or neither")
         if certificate is None or sampler is None:
@@ -241,35 +245,35 @@ class SampleFromCloseness:
     def _coldest(
         self, problem: Minimize, budget: Budget, certificate: Certificate, pure: bool, allow_uncertified: bool
     ) -> float:
-        """The inverse temperature at which the implemented event just meets the budget."""
+        """Return the inverse temperature at which the implemented event just meets the budget."""
 
         def sample(level: float) -> _Implemented:
             ideal = BoundedRange(1 / level) if pure else GaussianPrivate(1 / level)
             return _Implemented(implemented(certificate, ideal, allow_uncertified), 1 / level)
 
-        ideal, change = calibrate(sample, budget).level, PerturbedSample.change(problem, budget.relation)
+        ideal, change = calibrate(sample, budget).level, LossSensitivity.of(problem, budget.relation)
         if pure:
             return _DOWN * ideal / change.range
         return _DOWN * ideal**2 * problem.n * problem.ridge / change.lipschitz**2
 
-    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
+    def example(self, relation: str) -> Example:
         """That of `asap_perturb`."""
-        return asap_perturb.example(relation)
+        return AsapPerturb().example(relation)
 
 
 class _Implemented(NamedTuple):
-    """What a sampler does, and the mu or epsilon of the exact sample that it comes close to."""
+    """The event of a sampler, and the mu or epsilon of the exact sample that it comes close to."""
 
     event: Event
     level: float
 
 
 def proximal(problem: Minimize, inverse_temperature: float, certificate: Certificate) -> ProximalSampler:
-    """The proximal chain, with the steps of `asap_perturb`, that is as close to its target as the certificate says."""
+    """Return the proximal chain that is as close to its target as the certificate says."""
     if not isinstance(certificate, WithinGaussian):
         raise NotCertified(f"the proximal chain gives no certificate of kind {certificate.kind!r}")
-    step_size, radius = chain(problem, inverse_temperature, "gaussian", 1.0).step_size, bounded_domain(problem).radius()
-    strong = _DOWN * inverse_temperature * problem.n * problem.ridge
+    step_size = GibbsTarget(problem, inverse_temperature).proximal("gaussian", 1.0).step_size
+    radius, strong = bounded_domain(problem).radius(), _DOWN * inverse_temperature * problem.n * problem.ridge
     # Closeness is the distance one step before the last, over the deviation of that step's noise.
     distance = _DOWN * min(certificate.mu * math.sqrt(step_size), radius)
     before = ProximalSampler.within(distance, strong, radius, step_size)
@@ -277,8 +281,8 @@ def proximal(problem: Minimize, inverse_temperature: float, certificate: Certifi
 
 
 def _basis(problem: Minimize, budget: Budget, promise: str, certificate: Certificate, brought: bool) -> Basis:
-    """What the promise rests on; of a sampler that was brought along nothing is known but what it says."""
-    theorem, assumptions = f"{PROMISES[promise]}, and", sample_assumptions(problem, budget)
+    """Return why the sample is private; the certificate of a caller's sampler is declared."""
+    theorem, assumptions = f"{PROMISES[promise]}, and", SampleBudget(problem, budget).assumptions
     if isinstance(certificate, Uncertified):
         theorem = f"{theorem} nothing that says how near the sampler comes"
         word = Assumption("NOT CERTIFIED: the sampler draws from its target on every dataset", "declared")
@@ -291,4 +295,4 @@ def _basis(problem: Minimize, budget: Budget, promise: str, certificate: Certifi
     return vouched(Basis(theorem, budget.relation, budget.unit, assumptions, "idealised"), problem.loss)
 
 
-dp_from_sampler_closeness = SampleFromCloseness()
+dp_from_sampler_closeness = DpFromSamplerCloseness()

@@ -1,9 +1,9 @@
-"""A certified posterior sample of the least proven risk, on the domain or, if there is none, on a ball of its own.
+"""A certified posterior sample with the smallest excess-risk bound, on the domain or on a ball of its own.
 
-On a bounded domain it is `regularized_exp_mech`, which chooses the ridge and the theorem. Without a domain a pure
-promise can be had for an objective with a ridge: the sample is drawn on a ball around a noisy minimizer, which is not
-released (`localized_asap` releases both). That does not help where there is a domain to choose a ridge for: at the best
-ridge its bound is above 4 times d lipschitz R / (epsilon n), that of a sample on the whole domain 2.3 times.
+On a bounded domain it is `regularized_exp_mech`, which chooses the ridge and the theorem. Without a domain the sample
+is drawn on a ball around a noisy minimizer, as in `localized_asap`, and the minimizer is not released. That needs a
+ridge and a pure budget. It does not help where there is a domain to choose a ridge for: at the best ridge its bound is
+above 4 times d lipschitz R / (epsilon n), that of a sample on the whole domain 2.3 times.
 
 Guarantee: that of the budget, for every dataset. Reference: [Liu24] Theorems 3.1.5 and 3.4.1; [ASAP] Theorems 2 and 3;
 docs/explanation/certificates.md, section 7.
@@ -11,25 +11,49 @@ docs/explanation/certificates.md, section 7.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from dpfit.core import Minimize, Step, require_records
+from dpfit.core import Algorithm, Composition, Example, Last, Minimize, Plan, Requirement
+from dpfit.core.algorithm import BOUNDED_EVERYWHERE, CONVEX, SMOOTH
 from dpfit.privacy import Budget
-from dpfit.solvers.gibbs.localized_asap import LocalizedSample, localized_asap
-from dpfit.solvers.gibbs.regularized_exp_mech import regularized_exp_mech
+from dpfit.solvers.gibbs.localized_asap import EMPIRICAL, LocalizedAsap
+from dpfit.solvers.gibbs.perturbed_sample import BALL_OR_BOX
+from dpfit.solvers.gibbs.regularized_exp_mech import RegularizedExpMech
+
+REGION = Requirement(
+    "a bounded domain that is a ball or a box, or a pure budget and ridge > 0 without a domain",
+    "pass domain, an L2Ball for example",
+    lambda problem, budget, options: (
+        BALL_OR_BOX.holds(problem, budget, options)
+        or (problem.domain is None and budget.kind == "pure" and problem.ridge > 0)
+    ),
+)
 
 
-@dataclass(frozen=True)
-class PosteriorRelease:
-    """Plans a posterior sample."""
+def _without_domain(requirement: Requirement) -> Requirement:
+    """Return the requirement for problems without a domain only."""
+    return Requirement(
+        f"{requirement.text} where there is no domain",
+        f"pass domain, or {requirement.hint}",
+        lambda problem, budget, options: problem.domain is not None or requirement.holds(problem, budget, options),
+    )
 
-    name: str = "posterior_release"
 
-    def plan(self, problem: Minimize, budget: Budget, *, sampler: str = "auto") -> Step:
-        """The sample with the least proven risk; ``sampler`` as in `asap_perturb`.
+class PosteriorRelease(Algorithm[Minimize]):
+    """Certified posterior sample with the smallest excess-risk bound; nothing to tune.
 
-        Without a domain the budget must be pure, the loss smooth and Lipschitz everywhere, and there must be a ridge.
+    Guarantee: that of the budget, for every dataset. Reference: [Liu24] Theorems 3.1.5, 3.4.1; [ASAP] Theorems 2, 3.
+    """
+
+    name = "posterior_release"
+    summary = "a certified posterior sample with the ridge that has the least proven risk; nothing to tune"
+    reference = "[Liu24] Theorems 3.1.5, 3.4.1; [ASAP] Theorems 2, 3"
+    solves = Minimize
+    guarantees = ("pure", "approximate", "gdp", "zcdp")
+    requires = (CONVEX, REGION, *map(_without_domain, (BOUNDED_EVERYWHERE, SMOOTH, EMPIRICAL)))
+    supports = frozenset({"ridge", "domain", "population"})
+    tier = "recommended"
+
+    def _plan(self, problem: Minimize, budget: Budget, *, sampler: str = "auto") -> Plan:
+        """Return the sample with the smallest excess-risk bound; ``sampler`` as in `asap_perturb`.
 
         >>> from dataclasses import replace
         >>> from dpfit.geometry import L2Ball
@@ -43,19 +67,13 @@ class PosteriorRelease:
         >>> round(posterior_release.plan(ridged, Budget(epsilon=1)).guarantee.pure, 4)
         1.0
         """
-        require_records(self.name, budget)
-        if not isinstance(problem, Minimize):
-            raise ValueError(f"{self.name} solves a Minimize problem, not {getattr(problem, 'kind', problem)!r}")
-        if problem.domain is not None or budget.kind != "pure":
-            return regularized_exp_mech.plan(problem, budget, sampler=sampler)
-        if not problem.ridge > 0:
-            raise ValueError("certified samples need a ridge above zero, or a bounded domain to choose one for")
-        stages = localized_asap.plan(problem, budget, sampler=sampler)
-        return Step(LocalizedSample(stages), stages.basis)
+        if problem.domain is not None:
+            return RegularizedExpMech().plan(problem, budget, sampler=sampler)
+        return Composition(LocalizedAsap().stages(problem, budget, sampler=sampler), combine=Last())
 
-    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
+    def example(self, relation: str) -> Example:
         """That of `regularized_exp_mech`."""
-        return regularized_exp_mech.example(relation)
+        return RegularizedExpMech().example(relation)
 
 
 posterior_release = PosteriorRelease()

@@ -1,16 +1,16 @@
 """Stochastic gradient descent on Poisson samples, with clipped gradients and Gaussian noise.
 
-Guarantee: that of ``steps`` adaptively composed Gaussian mechanisms, each on a Poisson sample, accounted by
-privacy-loss distributions; the whole trajectory is covered, so momentum, averages and projections are free. No
-assumption on the loss or the records survives: the clip is enforced.
+Guarantee: that of ``steps`` adaptively composed Gaussian mechanisms, each on a Poisson sample, for all iterates
+together, by privacy-loss distributions. It holds for any loss and any data, since the clip norm is enforced.
 Reference: [LD] Algorithm 1, repaired (docs/errata.md); Abadi et al. (2016); docs/explanation/sampled-descent.md.
 
-At each step every record is in the batch with probability ``batch / n``, by a coin of its own. The gradients of those
-that are in are clipped to norm ``clip``, rounded to a grid and summed exactly; noise is added to the sum, and the
-result is divided by ``batch``, a public number: how many records came is private. A record moves the sum by at most
-``s = clip + half a grid cell`` when it comes or goes and by ``2 s`` when it is replaced. The noise multiplier of the
-event refers to ``s`` under add/remove and to ``2 s`` under replace-one, where a record that leaves the sample moves
-the sum by half of that (``zero_out``).
+At each step every record is in the batch with probability ``batch / n``, independently. Gradients of the batch are
+clipped to norm ``clip_norm``, rounded to a grid and summed exactly. Noise is added to the sum. The public ``batch``
+divides the result: the number of records in a batch is private.
+
+Sensitivity: s = clip_norm + half a grid cell for a record that is added or removed, 2 s for a replaced one. The noise
+multiplier of the event refers to s under add/remove and to 2 s under replace-one. Under replace-one a record that
+leaves the sample changes the sum by s, half of that (``zero_out``).
 """
 
 from __future__ import annotations
@@ -19,58 +19,58 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Iterative, Minimize, Plan, Risk, Run, Step, Work
+from dpfit.core import Algorithm, Example, Loop, Minimize, Plan, Risk, Run, Step, Work
+from dpfit.core.algorithm import Requirement
 from dpfit.data.dataset import Dataset, InMemory
+from dpfit.data.view import View
 from dpfit.kernels.epoch import BatchSum, Epoch, Pace, in_place
-from dpfit.losses.base import Bounds, Loss
+from dpfit.losses.base import Bounds
 from dpfit.losses.custom import vouched
 from dpfit.losses.glm import GLM, Huber, Logistic, Squared
+from dpfit.mechanisms.aggregates.contribution import clipped_sums
 from dpfit.noise import Gaussian, Grid, rounded
 from dpfit.noise.coins import LEAST, successes
 from dpfit.noise.lattice import LIMIT
 from dpfit.noise.rounded import checked_scale
-from dpfit.privacy import Assumption, Basis, Budget, NotReachable, calibrate, event, gaussian
+from dpfit.privacy import Assumption, Basis, Budget, calibrate, event
 from dpfit.privacy.check import count, moderate, number, one_of, positive
-from dpfit.solvers.gradient.many_points import clipped_sums
-from dpfit.solvers.gradient.noisy_gd import require_minimize
-from dpfit.solvers.gradient.scales import natural_unit, unclipped
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
 
 MOMENTUM, AVERAGED = 0.9, 0.25
 FEWEST, MOST = 100, 4000
-"""Steps, when their number is not given."""
+"""Bounds on the number of steps where it is not given."""
 
 _CLIPPED = 0.3
-"""How much of the Lipschitz constant is clipped away where noise matters."""
+"""Fraction of the Lipschitz constant that is clipped away at a small signal-to-noise ratio."""
 
 _QUIET = 700.0
-"""The ratio of signal to noise (strength times records over the root of the dimension) where clipping fades."""
+"""Signal-to-noise ratio, strength * n / sqrt(dimension), above which clipping fades."""
 
 _DRIFT = 0.75
 """Noise that a direction without curvature may collect, in natural units of the parameter."""
 
 _FAINT = 30.0
-"""The ratio of signal to noise below which a parameter would be mostly noise, and is kept smaller."""
+"""Signal-to-noise ratio below which the total step size is reduced: a parameter would be mostly noise."""
 
 _ENTRIES, _PASSES = 4e8, 20
-"""Numbers read in all, if that is at least so many passes over the data."""
+"""Matrix entries read in all, if these are at least this many passes over the data."""
 
 _DRAWN = 2**18
-"""About how many numbers are drawn at once: enough to forget the cost of a call, little enough to stay in the cache."""
+"""Random numbers drawn in one call: enough to make its overhead small, few enough to stay in the cache."""
 
 _FEW = 5000
-"""Records up to which a pass over all of them costs less than a call for each of many batches."""
+"""Number of records up to which one pass over all of them is faster than one call for each batch."""
 
 
 class Walk(NamedTuple):
-    """Where the descent is, and how it sums a batch of the records or, if it can, takes many steps at once."""
+    """State of the descent: the point, and how batches of these records are summed."""
 
     theta: Floats
     velocity: Floats
@@ -81,34 +81,36 @@ class Walk(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NoisySGD(Iterative):
-    """The descent itself; all fields are public.
+class SampledDescent(Loop):
+    """Average of the last iterates of noisy gradient descent on Poisson samples.
+
+    Guarantee: ``steps`` Gaussian mechanisms on Poisson samples at rate ``batch / n``, composed.
+    Sensitivity: ``clip_norm`` plus half a grid cell, in l2; twice that under replace-one.
 
     Parameters
     ----------
-    problem
-        What is minimized; its ridge is not part of a record's gradient and is not clipped.
-    relation
-        What a neighbour is.
-    noise_multiplier
-        Standard deviation of the noise over how far one record moves the sum.
-    steps, batch
-        How many steps, and the expected number of records in each, at most ``problem.n``.
-    clip
+    problem : Minimize
+        Its ridge is not part of a record's gradient and is not clipped.
+    noise_multiplier : float
+        Standard deviation of the noise / sensitivity.
+    steps, batch : int, float
+        Number of steps; expected number of records in a batch, at most ``problem.n``.
+    clip_norm : float
         Bound on the norm of each record's gradient.
-    learning_rate, momentum
+    learning_rate, momentum : float
         ``velocity <- momentum * velocity + gradient; theta <- theta - learning_rate * velocity``.
-    averaged
-        The share of the last steps whose iterates are averaged; 0 gives the last iterate.
+    averaged : float
+        Fraction of the steps, from the end, whose iterates are averaged; 0 gives the last iterate.
     """
 
     kind = "noisy_sgd"
+    former: ClassVar = {"clip": "clip_norm"}
     problem: Minimize
     relation: str
     noise_multiplier: float
     steps: int
     batch: float
-    clip: float
+    clip_norm: float
     learning_rate: float
     momentum: float = 0.0
     averaged: float = 0.0
@@ -118,26 +120,44 @@ class NoisySGD(Iterative):
         count("steps", self.steps)
         if not LEAST <= positive("batch", self.batch) / self.problem.n <= 1:
             raise ValueError(f"batch must lie between 2**-50 n and n = {self.problem.n}, got {self.batch!r}")
-        moderate("clip", self.clip)
+        moderate("clip_norm", self.clip_norm)
         if not 0 <= number("momentum", self.momentum) < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum!r}")
         positive("learning_rate", self.learning_rate)
         if not 0 <= number("averaged", self.averaged) <= 1:
             raise ValueError(f"averaged must lie between 0 and 1, got {self.averaged!r}")
         if self.learning_rate * self.problem.ridge > 1:
-            raise ValueError("a learning rate above 1 / ridge overshoots; take a smaller one")
+            raise ValueError(
+                f"learning_rate must be at most 1 / ridge = {1 / self.problem.ridge:g}, got {self.learning_rate!r}"
+            )
         checked_scale(self._noise_scale)
         _ = self.event
         farthest = self.steps * self.learning_rate / (1 - self.momentum) * (4 * LIMIT * self.grid.step / self.batch)
         if farthest > 1e250:
-            raise ValueError("a parameter could overflow; take a smaller learning rate")
+            raise ValueError("steps * learning_rate / (1 - momentum) could overflow; reduce learning_rate")
 
     @property
     def event(self) -> event.Event:
-        # Under replace-one a record that leaves moves the sum by half of what replacing it does.
+        # Under replace-one a record that leaves the sample changes the sum by half of what replacing it does.
         half = 0.5 if self.relation == "replace" else 1.0
         sampled = event.Sampled(event.Gaussian(self.noise_multiplier), self.batch / self.problem.n, zero_out=half)
         return event.Repeated(sampled, self.steps)
+
+    def basis(self, budget: Budget) -> Basis:
+        """Return why the descent is private."""
+        assumptions = [
+            Assumption("the gradient of each record is clipped", "enforced"),
+            Assumption("each record is in a batch by a coin of its own; the size of a batch is not used", "enforced"),
+        ]
+        if budget.relation == "add_remove":
+            assumptions.append(
+                Assumption("the number n behind the sampling rate was not read off the data", "declared")
+            )
+        theorem = (
+            "Poisson-sampled Gaussian steps, composed by privacy-loss distributions "
+            "(docs/explanation/sampled-descent.md)"
+        )
+        return vouched(Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact"), self.problem.loss)
 
     @property
     def work(self) -> Work:
@@ -146,32 +166,33 @@ class NoisySGD(Iterative):
 
     @property
     def risk(self) -> Risk:
-        """The textbook bound for averaged descent over the time S of `descent`, or that of staying at the start.
+        """Textbook estimate for averaged descent, at most ``distance * clip_norm``, that of the start.
 
-        distance**2 / (2 S) + S / steps * (variance of the noise + variance of the sampling) / 2; distance * clip.
+        distance**2 / (2 S) + S / steps * (variance of the noise + variance of the sampling) / 2, for a total step size
+        S = steps * learning_rate / (1 - momentum).
         """
         problem, rate = self.problem, self.batch / self.problem.n
         time = self.steps * self.learning_rate / (1 - self.momentum)
         noise = problem.dimension * (self.noise_multiplier * self.sensitivity / self.batch) ** 2
-        sampling = (1 - rate) * self.clip**2 / self.batch
-        distance = _distance(problem)
+        sampling = (1 - rate) * self.clip_norm**2 / self.batch
+        distance = _distance(problem, self.relation)
         expected = distance**2 / (2 * time) + time / self.steps * (noise + sampling) / 2
-        return Risk(min(expected, distance * self.clip), "excess of the objective (predicted)")
+        return Risk(min(expected, distance * self.clip_norm), "excess of the objective (predicted)")
 
     @cached_property
     def grid(self) -> Grid:
-        """Where contributions are rounded to."""
-        return Grid.fitting(self.clip, self.problem.dimension, "l2")
+        """The grid to which contributions are rounded."""
+        return Grid.fitting(self.clip_norm, self.problem.dimension, "l2")
 
     @cached_property
     def sensitivity(self) -> float:
-        """How far one record moves the sum of a batch that it is in, rounding included, rounded up."""
-        alone = math.nextafter(self.clip + self.grid.rounding(self.problem.dimension, "l2") / 2, math.inf)
+        """Largest change of the sum of a batch by a record in it, rounding included, rounded up."""
+        alone = math.nextafter(self.clip_norm + self.grid.rounding(self.problem.dimension, "l2") / 2, math.inf)
         return alone if self.relation == "add_remove" else 2 * alone
 
     @cached_property
     def _noise_scale(self) -> float:
-        """The standard deviation of the noise in steps of the grid, rounded up as `dpfit.noise.add_gaussian` does."""
+        """Standard deviation of the noise in steps of the grid, rounded up as `dpfit.noise.add_gaussian` does."""
         return math.nextafter(self.noise_multiplier * (self.sensitivity / self.grid.step), math.inf)
 
     @property
@@ -180,26 +201,22 @@ class NoisySGD(Iterative):
 
     @property
     def iterations(self) -> int:
-        """How often randomness is drawn, each time for many steps."""
+        """Number of draws of randomness, each for many steps."""
         return -(-self.steps // self._drawn_at_once)
 
-    def init(self, data: Any, run: Run) -> Walk:
-        records = _records(data, self.problem.n_features)
-        if self.relation == "replace" and records.n != self.problem.n:
-            raise ValueError(f"the plan is for n = {self.problem.n} records, the data have {records.n}")
-        start = np.zeros(self.problem.dimension)
-        theta = start if self.problem.domain is None else self.problem.domain.project(start)
-        epoch = self._epoch(records)
-        batch_sum = self._pass_over(records) if epoch is None else epoch.batch_sum
-        return Walk(theta, np.zeros_like(theta), np.zeros_like(theta), records.n, batch_sum, epoch)
+    def init(self, data: View, run: Run) -> Walk:
+        problem, epoch = self.problem, self._epoch(data)
+        theta = problem.project(problem.parameters.start.copy()) if problem.start is None else problem.origin
+        batch_sum = self._pass_over(data) if epoch is None else epoch.batch_sum
+        return Walk(theta, np.zeros_like(theta), np.zeros_like(theta), data.n, batch_sum, epoch)
 
-    def step(self, state: Walk, index: int, data: Any, run: Run) -> Walk:
+    def step(self, state: Walk, index: int, data: View, run: Run) -> Walk:
         theta, velocity, mean, records, batch_sum, epoch = state
         first = index * self._drawn_at_once
         size = min(self._drawn_at_once, self.steps - first)
         chosen = successes(self.batch / self.problem.n, size * records, run.noise)
         noise = rounded(Gaussian(), self._noise_scale, (size, self.problem.dimension), run.noise)
-        if epoch is not None and self.problem.domain is None and epoch.descends(len(chosen), size):
+        if epoch is not None and self.problem.region is None and epoch.descends(len(chosen), size):
             theta, velocity, mean = epoch.descend(np.stack([theta, velocity, mean]), chosen, noise, first, self._pace)
             return Walk(theta, velocity, mean, records, batch_sum, epoch)
         for step, (picks, drawn) in enumerate(zip(_batches(chosen, records, size), noise, strict=True), start=first):
@@ -209,15 +226,13 @@ class NoisySGD(Iterative):
     def _move(
         self, theta: Floats, velocity: Floats, mean: Floats, noisy: Steps, step: int
     ) -> tuple[Floats, Floats, Floats]:
-        """One move by a noisy sum, or by as many as there are points: what `Epoch.descend` does, to the last bit."""
-        # Whole numbers of steps were added exactly; dividing by the public batch size comes after the release.
+        """Move one point or a stack of points by noisy sums: what `Epoch.descend` does, to the last bit."""
+        # Integers were added exactly; the public batch size divides after the release.
         gradient = self._pace.unit * noisy
         if self.problem.ridge:
             gradient = gradient + self.problem.ridge * theta
         velocity = self.momentum * velocity + gradient
-        theta = theta - self.learning_rate * velocity
-        if self.problem.domain is not None:
-            theta = self.problem.domain.project(theta)
+        theta = self.problem.project(theta - self.learning_rate * velocity)
         if (number_kept := step - self._pace.kept + 1) > 0:
             mean = mean + (theta - mean) / number_kept
         return theta, velocity, mean
@@ -230,77 +245,104 @@ class NoisySGD(Iterative):
     def finish(self, state: Walk) -> Floats:
         return state.mean
 
-    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Floats]:
-        """Independent runs side by side: at every step each has a batch, noise and a point of its own."""
+    def run_many(self, data: View, run: Run, count: int) -> Sequence[Floats]:
+        """Draw independent outputs, vectorized: at every step each run has its own batch, noise and point."""
         start = self.init(data, run)
         if start.records > _FEW:
             return [self.run(data, run) for _ in range(count)]
-        records, guards = _records(data, self.problem.n_features), self.problem.guards | {"clip": self.clip}
+        guards = self.problem.guards | {"clip": self.clip_norm}
         theta, velocity, mean = (np.tile(part, (count, 1)) for part in start[:3])
         for step in range(self.steps):
             taken = np.zeros((count, start.records), dtype=np.bool_)
             taken.flat[successes(self.batch / self.problem.n, taken.size, run.noise)] = True
-            sums = clipped_sums(records, self.problem.loss, theta, grid=self.grid, taken=taken, **guards)
+            sums = clipped_sums(data, self.problem.loss, theta, grid=self.grid, taken=taken, **guards)
             drawn = rounded(Gaussian(), self._noise_scale, theta.shape, run.noise)
             theta, velocity, mean = self._move(theta, velocity, mean, sums + drawn, step)
             run.progress((step + 1) / self.steps)
         return list(mean)
 
-    def _epoch(self, records: Dataset) -> Epoch | None:
-        """The records prepared for many batches, where that takes no copy of them."""
-        loss = self.problem.loss
-        if not (isinstance(records, InMemory) and isinstance(loss, GLM) and in_place(records.matrix)):
+    def _epoch(self, data: Dataset) -> Epoch | None:
+        """Return the records prepared for many batches, where that takes no copy of them."""
+        loss, whole = self.problem.loss, data.whole
+        if whole is None or not isinstance(loss, GLM) or not in_place(whole.rows):
             return None
-        guards = self.problem.guards | {"clip": self.clip}
-        return Epoch(records.matrix, records.labels, loss, grid=self.grid, **guards)
+        guards = self.problem.guards | {"clip": self.clip_norm}
+        return Epoch(whole.rows, whole.labels, loss, grid=self.grid, **guards)
 
-    def _pass_over(self, records: Dataset) -> BatchSum:
-        """Sums of batches by a pass over the data each."""
-        loss, grid, guards = self.problem.loss, self.grid, self.problem.guards | {"clip": self.clip}
-        return lambda theta, index: records.clipped_sum(loss, theta, grid=grid, index=index, **guards)
+    def _pass_over(self, data: Dataset) -> BatchSum:
+        """Return sums of batches, each by a pass over the data."""
+        loss, grid, guards = self.problem.loss, self.grid, self.problem.guards | {"clip": self.clip_norm}
+        return lambda theta, index: data.clipped_sum(loss, theta, grid=grid, index=index, **guards)
 
 
 def _batches(chosen: Steps, records: int, number: int) -> list[Steps]:
-    """The records of each of a number of batches: coin ``k * records + i`` is that of record ``i`` in batch ``k``."""
+    """Return the records of each batch: coin ``k * records + i`` is that of record ``i`` in batch ``k``."""
     starts = np.arange(number + 1) * records
     ends = np.searchsorted(chosen, starts)
     return [chosen[ends[k] : ends[k + 1]] - starts[k] for k in range(number)]
 
 
-def _records(data: Any, n_features: int) -> Dataset:
-    """The data as records; an array holds one in each row, its label last."""
-    if not isinstance(data, Dataset):
-        try:
-            table = np.asarray(data, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ValueError("the data must be records (dpfit.data.dataset) or an array of numbers") from None
-        if table.ndim != 2 or table.shape[1] == 0:
-            raise ValueError(f"the data must have rows with a label last, got shape {table.shape}")
-        return _records(InMemory(np.ascontiguousarray(table[:, :-1]), table[:, -1]), n_features)
-    if data.width != n_features:
-        raise ValueError(f"the plan is for rows of {n_features} numbers, the data have {data.width}")
-    return data
+def _steepest(problem: Minimize, relation: str) -> float:
+    """Largest gradient norm of one record at parameters that predict better than zero."""
+    steepest = problem.constants(relation).lipschitz
+    if isinstance(problem.loss, Squared | Huber):
+        # Errors above the largest label come from parameters that predict worse than zero.
+        steepest = min(steepest, problem.bounds.row_norm * problem.bounds.label_size)
+    return steepest
 
 
-@dataclass(frozen=True)
-class DPSGDAlgorithm:
-    """Plans descent on Poisson samples."""
+_BOUNDED = Requirement(
+    "gradients with a bound",
+    "pass clip_norm, or bound the labels or the domain",
+    lambda problem, budget, options: (
+        options.get("clip_norm") is not None or math.isfinite(_steepest(problem, budget.relation))
+    ),
+)
 
-    name: str = "dp_sgd"
 
-    def plan(
+class DPSGD(Algorithm[Minimize]):
+    """Gradient descent on Poisson samples with clipped gradients and Gaussian noise.
+
+    Use it for tables so large that a full-batch pass for each step takes long; use `noisy_gd` otherwise.
+    Guarantee: (epsilon, delta)-DP by privacy-loss distributions, for any loss and any data.
+    Reference: [LD] Algorithm 1, repaired; proof in docs/explanation/sampled-descent.md.
+    Work: ``steps * batch`` gradients of single records.
+    """
+
+    name = "dp_sgd"
+    summary = "gradient descent on Poisson samples with clipped gradients and noise; nothing to tune"
+    reference = "[LD] Algorithm 1, repaired; Abadi et al. (2016); Balle, Barthe and Gaboardi (2018)"
+    solves = Minimize
+    guarantees = ("approximate",)
+    requires = (_BOUNDED,)
+    supports = frozenset({"ridge", "domain"})
+    tier = "recommended"
+
+    def _hint(self, kind: str) -> str:
+        return (
+            "give epsilon and a delta below 0.01 / n, or use "
+            f"{'output_perturbation (pure) or noisy_gd' if kind == 'pure' else 'noisy_gd'}"
+        )
+
+    def _plan(
         self,
         problem: Minimize,
         budget: Budget,
         *,
         steps: int | None = None,
         batch: float | None = None,
-        clip: float | None = None,
+        clip_norm: float | None = None,
         learning_rate: float | None = None,
         momentum: float = MOMENTUM,
         averaged: float = AVERAGED,
     ) -> Plan:
-        """Descent within the budget; what is not given follows from public facts by `descent`.
+        """Plan a descent; options that are not given follow from public facts.
+
+        With strength, the mu of the budget for a release that sees each record once, a direction without curvature
+        collects noise of standard deviation S * clip_norm / (strength * n) over the total step size
+        S = steps * learning_rate / (1 - momentum). S makes this a fixed fraction of the natural unit of the parameter,
+        less at a small signal-to-noise ratio. Steps are as large as is stable. A batch is as large as reading 4e8
+        entries in all allows, and so large that the noise stays above the sensitivity.
 
         >>> from dpfit.losses import Bounds, Logistic
         >>> problem = Minimize(n=100_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=50)
@@ -308,109 +350,55 @@ class DPSGDAlgorithm:
         >>> round(plan.guarantee.epsilon(1e-6), 3), plan.mechanism.batch < problem.n
         (1.0, True)
         """
-        require_minimize(self.name, problem, budget)
-        if budget.kind != "approximate" or budget.epsilon is None or budget.delta is None:
-            raise NotReachable(
-                f"{self.name} promises a curve of epsilon and delta: give both (delta far below 1 / n); what sampling "
-                "saves cannot be said by mu or rho (use noisy_gd) nor by a pure epsilon (use output_perturbation)"
-            )
-        strength = gaussian.mu(budget.epsilon, budget.delta) / (2 if budget.relation == "replace" else 1)
-        quiet = descent(
-            problem,
-            budget.relation,
-            strength,
-            steps=steps,
-            batch=batch,
-            clip=clip,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            averaged=averaged,
+        relation, constants = budget.relation, problem.constants(budget.relation)
+        strength = budget.gaussian_mu / (2 if relation == "replace" else 1)
+        signal = strength * problem.n / math.sqrt(problem.dimension)
+        curvature = constants.smoothness + problem.ridge
+        limit = _clip_norm(problem, relation, signal) if clip_norm is None else positive("clip_norm", clip_norm)
+        time = _DRIFT * constants.natural_unit * signal / (signal + _FAINT) * strength * problem.n / limit
+        if steps is None:
+            wanted = time * (1 - momentum) * curvature if constants.smooth else MOST
+            steps = math.ceil(min(max(wanted, FEWEST), MOST))
+        count("steps", steps)
+        if learning_rate is None:
+            # A non-smooth loss takes steps of Nemirovski's length: larger ones jump over its kinks.
+            rough = _distance(problem, relation) / (limit * math.sqrt(steps)) * (1 - momentum)
+            learning_rate = min(time * (1 - momentum) / steps, 1 / curvature if constants.smooth else rough)
+            learning_rate = min(learning_rate, 1 / problem.ridge) if problem.ridge else learning_rate
+        if batch is None:
+            passes = max(_ENTRIES / (problem.n * problem.n_features), _PASSES)
+            batch = problem.n * min(1.0, max(passes / steps, strength / math.sqrt(steps)))
+        template = SampledDescent(
+            problem, relation, 1.0, int(steps), float(batch), limit, learning_rate, momentum, averaged
         )
-        mechanism = calibrate(lambda m: replace(quiet, noise_multiplier=m), budget)
-        return Step(mechanism, sampled_basis(problem.loss, budget))
+        mechanism = calibrate(lambda multiplier: replace(template, noise_multiplier=multiplier), budget)
+        return Step(mechanism, mechanism.basis(budget))
 
-    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
-        """Records that pull one way, the last of which pulls the other way or leaves."""
+    def example(self, relation: str) -> Example:
+        """Return 20 equal records, the last of which has the opposite label or is removed."""
         problem = Minimize(n=20, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=2)
-        records = np.tile([0.6, 0.8, 1.0], (20, 1))
+        rows, labels = np.tile([0.6, 0.8], (20, 1)), np.ones(20)
+        data = InMemory(rows, labels)
         if relation == "add_remove":
-            return problem, records, records[:-1]
-        return problem, records, np.vstack([records[:-1], [0.6, 0.8, -1.0]])
+            return Example(problem, data, InMemory(rows[:-1], labels[:-1]))
+        return Example(problem, data, InMemory(rows, np.append(labels[:-1], -1.0)))
 
 
-def descent(
-    problem: Minimize,
-    relation: str,
-    strength: float,
-    *,
-    steps: int | None = None,
-    batch: float | None = None,
-    clip: float | None = None,
-    learning_rate: float | None = None,
-    momentum: float = MOMENTUM,
-    averaged: float = AVERAGED,
-) -> NoisySGD:
-    """A descent for a budget worth ``strength`` (the mu of a release that sees each record once), before calibration.
+def _distance(problem: Minimize, relation: str) -> float:
+    """Distance from the start to a good parameter: natural units in all directions, at most the domain's diameter."""
+    free = _DRIFT * problem.constants(relation).natural_unit * math.sqrt(problem.dimension)
+    return free if problem.region is None else min(free, problem.region.diameter())
 
-    All from public facts. Over the time S = steps * learning_rate / (1 - momentum), a direction without curvature
-    collects noise of deviation S * clip / (strength * n), whatever the steps and the batch; curved directions forget
-    theirs. S makes this a fixed part of the parameter's natural unit, less where all would be noise. Steps are as
-    large as is stable. A batch is as many records as reading `_ENTRIES` numbers in all allows, and not so
-    few that their noise would have to fall below their sensitivity, where sampling stops saving anything.
+
+def _clip_norm(problem: Minimize, relation: str, signal: float) -> float:
+    """Return the default clip norm: a fraction of the Lipschitz constant that grows to 1 as the noise falls.
+
+    Clipping a smooth convex margin loss gives another one on which outliers weigh less. That is a bias, which must
+    vanish with the noise. Clipping a non-smooth loss would only change the weight of the ridge.
     """
-    signal = strength * problem.n / math.sqrt(problem.dimension)
-    smoothness = problem.loss.smoothness(problem.bounds, problem.radius)
-    curvature = None if smoothness is None else smoothness.value + problem.ridge
-    limit = _clip(problem, signal, smooth=curvature is not None) if clip is None else positive("clip", clip)
-    time = _DRIFT * natural_unit(problem) * signal / (signal + _FAINT) * strength * problem.n / limit
-    if steps is None:
-        wanted = MOST if curvature is None else time * (1 - momentum) * curvature
-        steps = math.ceil(min(max(wanted, FEWEST), MOST))
-    count("steps", steps)
-    if learning_rate is None:
-        # Corners cost what the steps that jump over them do: Nemirovski's length for as many steps.
-        rough = _distance(problem) / (limit * math.sqrt(steps)) * (1 - momentum)
-        learning_rate = min(time * (1 - momentum) / steps, rough if curvature is None else 1 / curvature)
-        learning_rate = min(learning_rate, 1 / problem.ridge) if problem.ridge else learning_rate
-    if batch is None:
-        passes = max(_ENTRIES / (problem.n * problem.n_features), _PASSES)
-        batch = problem.n * min(1.0, max(passes / steps, strength / math.sqrt(steps)))
-    return NoisySGD(problem, relation, 1.0, int(steps), float(batch), limit, learning_rate, momentum, averaged)
-
-
-def _distance(problem: Minimize) -> float:
-    """How far from the start a good parameter may be: natural units in all directions, inside the domain."""
-    free = _DRIFT * natural_unit(problem) * math.sqrt(problem.dimension)
-    return free if problem.domain is None else min(free, problem.domain.diameter())
-
-
-def _clip(problem: Minimize, signal: float, smooth: bool) -> float:
-    """A bound on gradients: a part of the Lipschitz constant where noise matters, all of it where it does not.
-
-    Clipping a smooth convex margin loss makes it another one that cares less for outliers. That is a bias,
-    which must go away with the noise; for a loss with corners it would only change the weight of the ridge.
-    """
-    steepest = unclipped(problem)
-    if isinstance(problem.loss, Squared | Huber):
-        # Errors larger than the largest label come from parameters that predict worse than zero.
-        steepest = min(steepest, problem.bounds.row_norm * problem.bounds.label_size)
-    if not math.isfinite(steepest):
-        raise ValueError("the gradients of this loss have no bound here: give clip=, or bound labels or slopes")
+    steepest = _steepest(problem, relation)
+    smooth = problem.constants(relation).smooth
     return steepest * (1 - _CLIPPED * min(1.0, _QUIET / signal)) if smooth else steepest
 
 
-def sampled_basis(loss: Loss, budget: Budget) -> Basis:
-    """Why descent on samples is private."""
-    assumptions = [
-        Assumption("the gradient of each record is clipped", "enforced"),
-        Assumption("each record is in a batch by a coin of its own; the size of a batch is not used", "enforced"),
-    ]
-    if budget.relation == "add_remove":
-        assumptions.append(Assumption("the number n behind the sampling rate was not read off the data", "declared"))
-    theorem = (
-        "Poisson-sampled Gaussian steps, composed by privacy-loss distributions (docs/explanation/sampled-descent.md)"
-    )
-    return vouched(Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact"), loss)
-
-
-dp_sgd = DPSGDAlgorithm()
+dp_sgd = DPSGD()

@@ -1,4 +1,4 @@
-"""Noisy gradient descent in a geometry in which the data are round: that of their second-moment matrix.
+"""Noisy gradient descent in a geometry in which the data are isotropic: that of their second-moment matrix.
 
 Guarantee: mu-GDP, the release of the matrix and the descent composed; of the descent alone where the matrix is public.
 Reference: adaptive composition ([ASAP] Lemma 14), [LD] Lemma C.1; docs/explanation/trajectory.md, Theorem 1 and
@@ -13,58 +13,86 @@ as fast, and noise as small, along the short directions as along the long ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dpfit.core import Chain, Mechanism, Minimize, Plan, Risk, Run, Step, Work
-from dpfit.data.dataset import Blocks, Dataset, InMemory
+from dpfit.core import (
+    Algorithm,
+    Binding,
+    Composition,
+    Example,
+    Minimize,
+    Plan,
+    Risk,
+    Run,
+    Stage,
+    Step,
+    Transformation,
+    TransformedPlan,
+    Tuning,
+    Work,
+)
+from dpfit.core.algorithm import BOUNDED, MARGIN_LOSS, NO_DOMAIN
+from dpfit.data.chunk import Chunk
+from dpfit.data.dataset import Dataset
 from dpfit.geometry.symmetric import pack, unpack
 from dpfit.kernels.linear_map import mapped
 from dpfit.kernels.rounding import sum_error
 from dpfit.losses.base import Bounds
-from dpfit.losses.glm import GLM
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
-from dpfit.privacy.check import count, one_of, positive
-from dpfit.privacy.event import Event, Gaussian
-from dpfit.solvers.gradient.noisy_gd import (
-    NoisyGD,
-    opposite_records,
-    practical_rule,
-    require_minimize,
-    trajectory_basis,
-)
-from dpfit.solvers.gradient.predicted import risk_on
-from dpfit.solvers.gradient.scales import natural_unit, relative_noise, unclipped
-from dpfit.solvers.perturbation.minimizer import largest_count
-from dpfit.solvers.perturbation.output_perturbation import require_data
+from dpfit.privacy.check import count, positive
+from dpfit.privacy.event import Composed, Gaussian
+from dpfit.solvers.descents.descent import Descent, trajectory_step
+from dpfit.solvers.descents.predicted import risk_on
+from dpfit.solvers.descents.rule import tune_descent
+from dpfit.solvers.descents.scales import gradient_bound, natural_unit, relative_noise
+from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics
-from dpfit.solvers.supposed import Supposed, suppositions, typical
+from dpfit.solvers.reference_designs import Design, power_mean_risk, reference_designs
 
 Floats = npt.NDArray[np.float64]
 
-SPAN, EASED = 1.5, 0.0001
-"""How long a row may be in the new geometry, over the root mean square of rows there, before its gradient is clipped
-for its length alone, and what eases that: `EASED` over the relative noise is added, so the bias goes with the noise.
-"""
 
-SHARE = 0.07
-"""The part of the squared GDP budget that goes to the matrix."""
+@dataclass(frozen=True)
+class PreconditionerTuning(Tuning):
+    """Tuned numbers of the preconditioner.
 
-FLATTEST = 1e-5
-"""Directions whose second moment is below this share of the largest one are treated as if it were that share."""
+    Parameters
+    ----------
+    span : float
+        How long a row may be behind the map, over the root mean square of rows there, before its gradient is clipped
+        for its length alone.
+    easing : float
+        ``easing`` over the relative noise is added to ``span``, so that the bias falls with the noise.
+    share : float
+        Fraction of the squared GDP budget that goes to the matrix.
+    flattest : float
+        Directions whose second moment is below this fraction of the largest one are treated as if it were that.
+    """
+
+    kind = "preconditioner_tuning"
+    set_by: str = "benchmarks/curvature.py"
+    span: float = 1.5
+    easing: float = 0.0001
+    share: float = 0.07
+    flattest: float = 1e-5
+
+
+TUNING = PreconditionerTuning()
 
 
 @dataclass(frozen=True)
 class SecondMoments(NoisyStatistics):
     """The mean of x x^T over guarded rows, with noise.
 
-    A record that comes or goes moves the sum by x x^T, of Frobenius norm at most row_norm**2; one that is replaced by
-    x x^T - z z^T, whose squared norm is norm(x)**4 + norm(z)**4 - 2 <x, z>**2, at most 2 row_norm**4.
+    Sensitivity: a record that comes or goes moves the sum by x x^T, of Frobenius norm at most row_norm**2. One that is
+    replaced moves it by x x^T - z z^T, whose squared norm is norm(x)**4 + norm(z)**4 - 2 <x, z>**2, at most
+    2 row_norm**4.
     """
 
     kind = "second_moments"
@@ -75,12 +103,12 @@ class SecondMoments(NoisyStatistics):
 
     @property
     def sensitivity(self) -> float:
-        square, records = self.problem.bounds.row_norm**2, largest_count(self.problem, self.relation)
+        square, records = self.problem.bounds.row_norm**2, self.problem.max_records(self.relation)
         exact = square * (1.0 if self.relation == "add_remove" else math.sqrt(2))
         return (exact + 2 * sum_error(records, square, factors=ROUNDINGS + 13)) * (1 + 1e-12)
 
     @property
-    def swing(self) -> float:
+    def noise_spectral_norm(self) -> float:
         """About the largest eigenvalue of the noise on the mean."""
         return self.deviation * math.sqrt(2 * self.problem.n_features) / self.problem.n
 
@@ -88,12 +116,11 @@ class SecondMoments(NoisyStatistics):
     def work(self) -> Work:
         return Work(passes=1.0)
 
-    def run(self, data: Any, run: Run) -> Floats:
-        noisy = self.with_noise(pack(self.gram(require_data(data, self.problem, self.relation))), run)
-        return unpack(noisy) / self.problem.n
+    def run(self, data: Dataset, run: Run) -> Floats:
+        return unpack(self.with_noise(pack(self.gram(data)), run)) / self.problem.n
 
 
-class Geometry(NamedTuple):
+class Preconditioner(NamedTuple):
     """Squared factors by which directions are shortened, the usual length of rows behind the map, and their largest
     second moment there."""
 
@@ -102,202 +129,243 @@ class Geometry(NamedTuple):
     moment: float
 
 
-def rounding_geometry(values: Floats, floor: float, row_norm: float, span: float) -> Geometry:
-    """What makes second moments alike in all directions, those below ``floor`` being taken as that.
+def isotropic_preconditioner(values: Floats, floor: float, row_norm: float, span: float) -> Preconditioner:
+    """Return what makes second moments alike in all directions; those below ``floor`` are taken as that.
 
     The shortest direction keeps its length, so no row gets longer.
 
-    >>> squares, usual, moment = rounding_geometry(np.array([0.09, 0.36]), 0.01, 1.0, 1.5)
+    >>> squares, usual, moment = isotropic_preconditioner(np.array([0.09, 0.36]), 0.01, 1.0, 1.5)
     >>> squares.round(3).tolist(), round(usual, 3), round(moment, 3)
     ([1.0, 0.25], 0.636, 0.1)
     """
-    raised = np.maximum(values, max(floor, FLATTEST * float(values.max())))
+    raised = np.maximum(values, max(floor, TUNING.flattest * float(values.max())))
     squares = raised.min() / raised
     mean_square = max(float(squares @ values), float(raised.min()))
-    return Geometry(squares, min(row_norm, span * math.sqrt(mean_square)), float(raised.min()) + floor)
+    return Preconditioner(squares, min(row_norm, span * math.sqrt(mean_square)), float(raised.min()) + floor)
 
 
 @dataclass(frozen=True)
-class MappedGD(NoisyGD):
-    """`NoisyGD` on rows A x for a symmetric matrix A (packed).
+class MappedRows(Transformation):
+    """Rows A x for a symmetric matrix A (packed), each from its own record; the value is mapped back by A.
 
-    Rows are scaled into the bound of the problem before they are mapped, and after.
+    Rows and labels are scaled into their bounds before they are mapped. ``matrix`` is None until it is bound.
     """
 
-    kind = "mapped_gd"
-    matrix: tuple[float, ...] = ()
+    kind = "mapped_rows"
+    omitted: ClassVar = ("matrix",)
+    bounds: Bounds
+    binary_labels: bool
+    matrix: tuple[float, ...] | None = None
 
     @cached_property
     def through(self) -> Floats:
+        """The matrix A."""
+        if self.matrix is None:
+            raise ValueError("the geometry is not bound yet: it is what the first stage releases")
         return unpack(np.asarray(self.matrix))
 
-    def run(self, data: Any, run: Run) -> Any:
-        return super().run(self.seen(data), run)
+    def transform(self, data: Dataset, run: Run) -> Dataset:
+        return data.map(self)
 
-    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
-        return super().run_many(self.seen(data), run, count)
+    def __call__(self, chunk: Chunk) -> Chunk:
+        guards = {"row_norm": self.bounds.row_norm, "binary": self.binary_labels}
+        guards |= {"label_lower": self.bounds.label_lower} if self.bounds.label_lower is not None else {}
+        guards |= {"label_upper": self.bounds.label_upper} if self.bounds.label_upper is not None else {}
+        return chunk.with_records(*mapped(chunk.rows, chunk.labels, self.through, **guards))  # type: ignore[arg-type]
 
-    def seen(self, data: Any) -> Dataset:
-        """The records behind the map."""
-        records = require_data(data, self.problem, self.relation)
-        guards = self.problem.guards
-        if isinstance(records, InMemory):
-            return InMemory(*mapped(records.matrix, records.labels, self.through, **guards))
+    def width(self, width: int) -> int:
+        """Return the number of columns of mapped rows."""
+        return width
 
-        def read() -> Any:
-            return (mapped(chunk.rows, chunk.labels, self.through, **guards) for chunk in records.chunks())
-
-        return Blocks(records.n, records.width, read)
-
-    def ridge_gradient(self, point: Floats) -> Floats:
-        """The ridge is on the parameter itself, A times the point."""
-        return self.problem.ridge * (point @ self.through @ self.through)
-
-    def finish(self, state: tuple[Floats, Floats, Floats]) -> Floats:
-        return super().finish(state) @ self.through
+    def inverse(self, value: Floats) -> Floats:
+        return np.asarray(value @ self.through)
 
 
 @dataclass(frozen=True)
-class PreconditionedGD(Mechanism):
-    """The descent; ``moments`` (packed) is public, or bound to what the first stage released.
+class IsotropicRule:
+    """The rule from second moments to a descent behind a map; `_plan` and the binding share it.
 
     ``floor`` is the second moment below which the matrix says nothing.
     """
 
-    kind = "preconditioned_gd"
     problem: Minimize
     relation: str
     noise_multiplier: float
     steps: int
     floor: float
-    moments: tuple[float, ...] | None = None
 
-    def __post_init__(self) -> None:
-        one_of("relation", self.relation, ("replace", "add_remove"))
-        count("steps", self.steps)
-        positive("floor", self.floor)
-        _ = self.event
+    def preconditioner(self, values: Floats) -> Preconditioner:
+        """Return the geometry for second moments with these eigenvalues."""
+        noise = relative_noise(self.problem, self.relation, self.noise_multiplier)
+        span = TUNING.span + TUNING.easing / noise
+        return isotropic_preconditioner(values, self.floor, self.problem.bounds.row_norm, span)
 
-    def bind(self, released: tuple[Any, ...]) -> PreconditionedGD:
-        return replace(self, moments=tuple(pack(np.asarray(released[-1])).tolist()))
+    def tuned(self, geometry: Preconditioner) -> Descent:
+        """Return the descent as if no row were longer than usual behind the map; longer ones have clipped gradients."""
+        bounds = self.problem.bounds
+        seen = replace(self.problem, bounds=Bounds(geometry.usual, bounds.label_lower, bounds.label_upper), start=None)
+        return tune_descent(seen, self.relation, self.noise_multiplier, max_passes=self.steps, moment=geometry.moment)
+
+    def mapped(self, moments: Floats) -> tuple[MappedRows, Descent]:
+        """Return the map and the descent behind it for a second-moment matrix."""
+        values, vectors = np.linalg.eigh(moments)
+        geometry = self.preconditioner(values)
+        matrix = (vectors * np.sqrt(geometry.squares)) @ vectors.T
+        packed = tuple(pack(matrix).tolist())
+        problem = replace(self.problem, ridge_map=packed) if self.problem.ridge else self.problem
+        if problem.start is not None:
+            problem = replace(problem, start=tuple(np.linalg.solve(matrix, np.array(problem.start)).tolist()))
+        return replace(self.rows, matrix=packed), replace(self.tuned(geometry), problem=problem)
 
     @property
-    def event(self) -> Event:
-        return Gaussian(self.noise_multiplier)
+    def rows(self) -> MappedRows:
+        """The map before it is bound."""
+        return MappedRows(self.problem.bounds, bool(self.problem.guards.get("binary", False)))
 
     @property
-    def work(self) -> Work:
-        return Work(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
+    def isotropic(self) -> Floats:
+        """Second moments of rows that favour no direction, which stand in for released ones."""
+        return np.asarray(self.problem.bounds.row_norm**2 / self.problem.n_features * np.eye(self.problem.n_features))
 
     @property
     def risk(self) -> Risk:
-        """What is `typical` of the predictions for `noisy_gd` on stand-ins for the data, each seen in its geometry.
+        """Power mean of the risks that are predicted for `noisy_gd` on reference designs, each in its own geometry.
 
         Moments get the noise that the matrix has, so where it is mostly noise it is predicted to do harm.
         """
         problem = self.problem
 
-        def risk(supposed: Supposed) -> float:
-            shares = supposed.curvatures / supposed.curvatures.sum()
-            moments = (supposed.length * problem.bounds.row_norm) ** 2 * shares
-            geometry = self.rounded(moments + self.floor * _spread(len(moments)))
+        def risk(design: Design) -> float:
+            shares = design.curvatures / design.curvatures.sum()
+            moments = (design.length * problem.bounds.row_norm) ** 2 * shares
+            geometry = self.preconditioner(moments + self.floor * _spread(len(moments)))
             squares = geometry.squares
-            seen = supposed._replace(
-                curvatures=supposed.curvatures * squares,
-                squares=supposed.squares / squares,
+            seen = design._replace(
+                curvatures=design.curvatures * squares,
+                squares=design.squares / squares,
                 length=math.sqrt(float(squares @ moments)) / geometry.usual,
             )
-            return risk_on(seen, self.rule(geometry), problem.ridge * squares)
+            return risk_on(seen, self.tuned(geometry), problem.ridge * squares)
 
-        supposed = suppositions(problem, unclipped(problem), natural_unit(problem))
-        return Risk(typical(supposed, risk), "excess empirical risk")
-
-    @cached_property
-    def descent(self) -> MappedGD:
-        """The descent in the geometry of the moments, by the same rule as `noisy_gd`."""
-        if self.moments is None:
-            raise ValueError("the geometry is not bound yet: it is what the first stage releases")
-        values, vectors = np.linalg.eigh(unpack(np.asarray(self.moments)))
-        geometry = self.rounded(values)
-        matrix = (vectors * np.sqrt(geometry.squares)) @ vectors.T
-        rule = replace(self.rule(geometry), problem=self.problem)
-        settings = {field.name: getattr(rule, field.name) for field in fields(NoisyGD)}
-        return MappedGD(**settings, matrix=tuple(pack(matrix).tolist()))
-
-    def rounded(self, values: Floats) -> Geometry:
-        """The geometry for second moments with these eigenvalues."""
-        span = SPAN + EASED / relative_noise(self.problem, self.relation, self.noise_multiplier)
-        return rounding_geometry(values, self.floor, self.problem.bounds.row_norm, span)
-
-    def rule(self, geometry: Geometry) -> NoisyGD:
-        """The descent behind the map, as if no row were longer than usual there; longer ones have clipped gradients."""
-        bounds = self.problem.bounds
-        seen = replace(self.problem, bounds=Bounds(geometry.usual, bounds.label_lower, bounds.label_upper))
-        return practical_rule(seen, self.relation, self.noise_multiplier, max_passes=self.steps, moment=geometry.moment)
-
-    def run(self, data: Any, run: Run) -> Any:
-        return self.descent.run(data, run)
-
-    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Any]:
-        return self.descent.run_many(data, run, count)
+        designs = reference_designs(problem, gradient_bound(problem), natural_unit(problem))
+        return Risk(power_mean_risk(designs, risk), "excess empirical risk")
 
 
 @dataclass(frozen=True)
-class PreconditionedGDAlgorithm:
-    """Plans a second-moment matrix and a descent in its geometry."""
+class IsotropicBy(Binding):
+    """Set the map, and the descent behind it, from the second moments that a stage released."""
 
-    name: str = "preconditioned_gd"
+    kind = "isotropic_by"
+    stage: str
+    floor: float
 
-    def plan(
+    def __post_init__(self) -> None:
+        positive("floor", self.floor)
+
+    def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
+        descent = plan.final
+        if not isinstance(descent, Descent) or not isinstance(plan, TransformedPlan):
+            raise ValueError("isotropic_by binds a descent behind a map of rows")
+        rows, bound = self._rule(descent).mapped(np.asarray(released[self.stage]))
+        bound = replace(bound, predicted=descent.predicted)
+        return replace(plan.map_steps(lambda _: bound), transformation=rows)
+
+    def _rule(self, descent: Descent) -> IsotropicRule:
+        aggregate = descent.aggregate
+        return IsotropicRule(
+            descent.problem, aggregate.relation, aggregate.noise_multiplier, aggregate.rounds, self.floor
+        )
+
+    def stand_in(self, plan: Plan) -> Mapping[str, Any] | None:
+        descent = plan.final
+        return {self.stage: self._rule(descent).isotropic} if isinstance(descent, Descent) else None
+
+    def check(self, plan: Plan) -> None:
+        # A composition is copied when notes join it; the rule is tried once for each plan.
+        if self.__dict__.get("_tried") != plan:
+            super().check(plan)
+            object.__setattr__(self, "_tried", plan)
+
+
+class PreconditionedGD(Algorithm[Minimize]):
+    """Noisy gradient descent behind a map that makes rows isotropic.
+
+    Use it where columns are correlated or of unequal size; use `noisy_gd` for many columns and a small budget.
+    Guarantee: mu-GDP for matrix and iterates together.
+    Reference: [LD] Lemma C.1, [ASAP] Lemma 14; docs/explanation/trajectory.md.
+    Work: ``max_passes`` passes over the data, one of them for the matrix.
+
+    Parameters
+    ----------
+    second_moments : array, optional
+        Public mean of x x^T. By default the first stage releases it.
+    share : float
+        Fraction of the squared GDP budget that goes to the matrix.
+
+    Examples
+    --------
+    >>> from dpfit.losses import Logistic
+    >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=3)
+    >>> round(preconditioned_gd.plan(problem, Budget(mu=0.5)).guarantee.mu, 6)
+    0.5
+    """
+
+    name = "preconditioned_gd"
+    summary = "noisy gradient descent in the geometry of a private or public second-moment matrix"
+    reference = "[LD] Lemma C.1; [ASAP] Lemma 14"
+    solves = Minimize
+    guarantees = ("approximate", "gdp", "zcdp")
+    requires = (MARGIN_LOSS, NO_DOMAIN, BOUNDED)
+    supports = frozenset({"ridge"})
+    tier = "recommended"
+    auto_candidate = True
+
+    def _plan(
         self,
         problem: Minimize,
         budget: Budget,
         *,
         second_moments: npt.ArrayLike | None = None,
-        share: float = SHARE,
+        share: float = TUNING.share,
         max_passes: int = 300,
     ) -> Plan:
-        """Matrix, then descent; with public ``second_moments`` (the mean of x x^T) the descent alone.
+        """Return matrix, then descent; with public ``second_moments`` the descent alone.
 
-        One of the passes is that for the matrix. ``share`` is the part of the squared GDP budget that goes to it. The
-        value of the release is matrix and parameter, or the parameter alone.
-
-        >>> from dpfit.losses import Logistic
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=3)
-        >>> round(preconditioned_gd.plan(problem, Budget(mu=0.5)).guarantee.mu, 6)
-        0.5
+        The value of the release is matrix and parameter, or the parameter alone.
         """
-        require_minimize(self.name, problem, budget)
-        if not isinstance(problem.loss, GLM):
-            raise ValueError(f"{self.name} maps rows: it needs a generalized linear loss, use noisy_gd")
-        if problem.domain is not None:
-            raise ValueError(f"{self.name} has no domain: a projection in its geometry would be another one; use ridge")
-        if not math.isfinite(unclipped(problem)):
-            raise ValueError(f"{self.name} needs gradients with a bound: bound labels or slopes")
+        count("max_passes", max_passes)
         if second_moments is not None:
-            public = _checked(second_moments, problem.n_features)
             multiplier = calibrate(Gaussian, budget).noise_multiplier
-            descent = PreconditionedGD(problem, budget.relation, multiplier, max_passes, 1e-300, public)
-            why = trajectory_basis(problem.loss, budget)
-            public_matrix = Assumption("the second_moments were not computed from the data", "declared")
-            return Step(descent, replace(why, assumptions=(*why.assumptions, public_matrix)))
-        if count("max_passes", max_passes) < 2:
+            rule = IsotropicRule(problem, budget.relation, multiplier, max_passes, 1e-300)
+            rows, descent = rule.mapped(_checked(second_moments, problem.n_features))
+            public = Assumption("the second_moments were not computed from the data", "declared")
+            return TransformedPlan.of(rows, trajectory_step(replace(descent, predicted=rule.risk), budget, public))
+        if max_passes < 2:
             raise ValueError(f"{self.name} needs two passes, for the matrix and a step; or give public second_moments")
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         whole = calibrate(Gaussian, budget).noise_multiplier
-        bases = _matrix_basis(problem, budget), trajectory_basis(problem.loss, budget)
+        first, rest = calibrate(
+            Composed((Gaussian(whole / math.sqrt(share)), Gaussian(whole / math.sqrt(1 - share)))), budget
+        ).events
+        assert isinstance(first, Gaussian)
+        assert isinstance(rest, Gaussian)
+        moments = SecondMoments(problem, budget.relation, "gaussian", first.noise_multiplier)
+        rule = IsotropicRule(
+            problem, budget.relation, rest.noise_multiplier, max_passes - 1, moments.noise_spectral_norm
+        )
+        # Isotropic moments stand in until the first stage has released others.
+        descent = replace(rule.tuned(rule.preconditioner(np.diag(rule.isotropic))), problem=problem)
+        behind = TransformedPlan.of(rule.rows, trajectory_step(replace(descent, predicted=rule.risk), budget))
+        return Composition(
+            (
+                Stage("moments", Step(moments, _matrix_basis(problem, budget))),
+                Stage("descent", behind, IsotropicBy("moments", rule.floor)),
+            )
+        )
 
-        def stages(level: float) -> Chain:
-            first = SecondMoments(problem, budget.relation, "gaussian", whole / math.sqrt(share) * level)
-            rest = whole / math.sqrt(1 - share) * level
-            second = PreconditionedGD(problem, budget.relation, rest, max_passes - 1, first.swing)
-            return Chain((Step(first, bases[0]), Step(second, bases[1])))
-
-        return calibrate(stages, budget)
-
-    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
-        """Records whose gradients point one way, one of which points the other way or leaves."""
+    def example(self, relation: str) -> Example:
+        """Return records whose gradients point one way, one of which points the other way or leaves."""
         return opposite_records(relation)
 
 
@@ -312,7 +380,7 @@ def _spread(number: int) -> Floats:
     return np.asarray(even[np.argsort(np.arange(number) * (math.sqrt(5) - 1) / 2 % 1)])
 
 
-def _checked(second_moments: npt.ArrayLike, n_features: int) -> tuple[float, ...]:
+def _checked(second_moments: npt.ArrayLike, n_features: int) -> Floats:
     matrix = np.asarray(second_moments, dtype=np.float64)
     if (
         matrix.shape != (n_features, n_features)
@@ -322,15 +390,15 @@ def _checked(second_moments: npt.ArrayLike, n_features: int) -> tuple[float, ...
         raise ValueError(f"second_moments must be a finite symmetric matrix of {n_features} rows and columns")
     if not np.linalg.eigvalsh(matrix)[-1] > 0:
         raise ValueError("second_moments must have a positive eigenvalue")
-    return tuple(pack(matrix).tolist())
+    return matrix
 
 
 def _matrix_basis(problem: Minimize, budget: Budget) -> Basis:
     assumptions = [Assumption("rows are scaled into the declared bound", "enforced")]
     if budget.relation == "add_remove":
-        most = largest_count(problem, budget.relation)
+        most = problem.max_records(budget.relation)
         assumptions.append(Assumption(f"there are at most {most} records", "declared"))
     return Basis("Gaussian mechanism [Gan22, Fact 15]", budget.relation, budget.unit, tuple(assumptions), "bounded")
 
 
-preconditioned_gd = PreconditionedGDAlgorithm()
+preconditioned_gd = PreconditionedGD()

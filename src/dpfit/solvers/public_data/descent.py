@@ -1,36 +1,37 @@
-"""Noisy descent that starts at a public fit and is set up from public records.
+"""Noisy descent that starts at a public fit and takes its settings from public records.
 
-Guarantee: mu-GDP for the whole trajectory with respect to the private records, mu = 1 / noise multiplier, for any loss,
-any private and any public data: gradients of private records are clipped, the rest is post-processing and public.
+Guarantee: mu-GDP for all iterates together with respect to the private records, mu = 1 / noise_multiplier, for any
+loss, any private and any public data: gradients of private records are clipped, the rest is public or post-processing.
 Reference: [Gan22] Theorem 74, whose variance is replaced by the exact one; docs/explanation/public-data.md.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Minimize, Run, Work
+from dpfit.core import Example, Minimize, Plan, Requirement, State
+from dpfit.core.notes import LeftOut
 from dpfit.data.dataset import Dataset, InMemory
-from dpfit.losses.base import Loss
 from dpfit.losses.glm import GLM
-from dpfit.privacy import Assumption, Basis, Budget
-from dpfit.privacy.check import count, one_of, positive
-from dpfit.privacy.event import Event, Gaussian
-from dpfit.solvers.gradient.noisy_gd import (
-    NoisyGD,
-    opposite_records,
-    practical_rule,
-    require_minimize,
-    trajectory_basis,
-)
-from dpfit.solvers.gradient.scales import unclipped
-from dpfit.solvers.gradient.side_by_side import SideBySide
+from dpfit.mechanisms.aggregates.aggregate import Aggregate
+from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
+from dpfit.mechanisms.aggregates.contribution import Gradient
+from dpfit.mechanisms.aggregates.schedule import Schedule
+from dpfit.privacy import Assumption, Budget, calibrate
+from dpfit.privacy.check import count, positive
+from dpfit.privacy.event import Gaussian
+from dpfit.solvers.descents.descent import Descent, trajectory_step
+from dpfit.solvers.descents.optimizer import Optimizer
+from dpfit.solvers.descents.rule import tune_descent
+from dpfit.solvers.descents.scales import gradient_bound
+from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.public_data.survey import Clipping, Survey, survey
 
 Floats = NDArray[np.float64]
@@ -40,14 +41,23 @@ Move = Callable[[Floats, Floats], Floats]
 STEPS = 50
 """Steps by default: they cost passes, not privacy."""
 
+AVERAGED = 0.6
+"""Fraction of the iterates that the output averages."""
+
 RECORDS_PER_DIMENSION = 1.5
 """With fewer public records for each parameter their fit may be worse than none, and they are not looked at."""
 
 QUANTILES = (0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
-"""The shares of public gradients within the clipping norms that are compared."""
+"""Fractions of public gradients within the clipping norms that are compared."""
 
 FRACTIONS = 2.0 ** -np.arange(0.0, 14.0)
-"""Step sizes, as shares of the longest one."""
+"""Step sizes, as fractions of the longest one."""
+
+SMOOTH_MARGIN_LOSS = Requirement(
+    "a smooth generalized linear loss",
+    "use Huber or SmoothedHinge, or noisy_gd",
+    lambda problem, budget, options: isinstance(problem.loss, GLM) and problem.constants(budget.relation).smooth,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +65,7 @@ class Geometry:
     """How points move, and what that does along the eigenvectors of a survey, per unit of step size.
 
     One step multiplies the distance to the private minimizer by 1 - ``rates``, pulls back to the public one by
-    ``pulls`` and adds ``gains`` times the noise of the gradient. The longest step goes this share ``longest`` of the
+    ``pulls`` and adds ``gains`` times the noise of the gradient. The longest step goes the fraction ``longest`` of the
     way to the minimum along the eigenvector of the highest rate.
     """
 
@@ -74,174 +84,183 @@ class Setting:
     """
 
     start: Floats
-    sums: NoisyGD
+    clip_norm: float
     move: Move
     risk: float
     public_risk: float
 
 
 @dataclass(frozen=True)
-class PublicDescent(SideBySide):
-    """Descent on noisy private gradients; all fields are public.
+class PublicOptimizer(Optimizer):
+    """Moves that public records set.
 
-    ``clip`` bounds the gradients of private records; if it is None the public ones decide. Data without public records,
-    or with fewer than `RECORDS_PER_DIMENSION` for each parameter, are left to `noisy_gd`, with as many passes.
+    Parameters
+    ----------
+    clip_norm : float, optional
+        Bound on gradients of private records. By default the public records decide.
     """
 
-    problem: Minimize
-    relation: str
-    noise_multiplier: float
-    steps: int
-    clip: float | None = None
+    omitted: ClassVar = ("clip_norm",)
+    stacks: ClassVar[bool] = True
+    resumable: ClassVar[bool] = False
+    schedule: Schedule
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
-        one_of("relation", self.relation, ("replace", "add_remove"))
-        count("steps", self.steps)
-        if self.clip is not None:
-            positive("clip", self.clip)
-        if not isinstance(self.problem.loss, GLM):
-            raise ValueError(f"{self.kind} fits generalized linear losses, and {self.problem.loss.kind!r} is not one")
+        if self.clip_norm is not None:
+            positive("clip_norm", self.clip_norm)
 
-    @property
-    def event(self) -> Event:
-        return Gaussian(self.noise_multiplier)
+    def check(self, problem: Minimize, aggregate: Aggregate) -> None:
+        if not isinstance(problem.loss, GLM):
+            raise ValueError(f"{self.kind} needs a generalized linear loss, got {problem.loss.kind!r}")
+        if not isinstance(aggregate, ClippedMean) or aggregate.schedule != self.schedule:
+            raise ValueError("aggregate and optimizer must have the same schedule")
 
-    @property
-    def work(self) -> Work:
-        return Work(gradients=float(self.steps) * self.problem.n, passes=float(self.steps))
+    def needs_public(self, problem: Minimize) -> int:
+        return math.ceil(RECORDS_PER_DIMENSION * problem.dimension)
 
-    @property
-    def iterations(self) -> int:
-        return self.steps
+    def bounds(self, problem: Minimize) -> tuple[float, ...]:
+        if self.clip_norm is not None:
+            return (self.clip_norm,)
+        return tuple(bound for bound in _clip_range(problem) if math.isfinite(bound))
 
     @abstractmethod
-    def geometries(self, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
-        """The ways to move that are worth a prediction, given the curvatures of the clipped private objective."""
+    def geometries(self, problem: Minimize, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
+        """Return the ways to move that are worth a prediction, given the curvatures of the clipped objective."""
 
-    def setting(self, public: Dataset) -> Setting:
-        """The clip, geometry and step size of the smallest predicted risk, from public records only."""
-        found = survey(self.problem, public)
-        best: tuple[float, NoisyGD, Geometry, float] | None = None
-        full = found.curvatures + self.problem.ridge
-        for clip in self._clips(found.norms):
-            sums, clipping = self._sums(clip), found.clipped(clip)
-            noise = sums.sensitivity * float(sums.multipliers[0]) / self.problem.n
-            for geometry in self.geometries(found, clipping.shares * found.curvatures + self.problem.ridge):
+    def setting(self, problem: Minimize, aggregate: ClippedMean, public: Dataset) -> Setting:
+        """Return the clip, geometry and step size of the smallest predicted risk, from public records only."""
+        found = survey(problem, public)
+        best: tuple[float, float, Geometry, float] | None = None
+        full, weights = found.curvatures + problem.ridge, self.schedule.average_weights
+        for clip_norm in self._clips(problem, found.norms):
+            _, sensitivity = aggregate.scale(_asked(problem, found.point, clip_norm))
+            clipping, noise = found.clipped(clip_norm), sensitivity * float(aggregate.multipliers[0]) / problem.n
+            for geometry in self.geometries(problem, found, clipping.shares * found.curvatures + problem.ridge):
                 sizes = geometry.longest * FRACTIONS / geometry.rates.max()
-                risks = predicted_risks(full, found.variances, clipping, geometry, sizes, noise, sums.shares)
+                risks = predicted_risks(full, found.variances, clipping, geometry, sizes, noise, weights)
                 least = int(np.argmin(risks))
                 if best is None or risks[least] < best[0]:
-                    best = float(risks[least]), sums, geometry, float(sizes[least])
+                    best = float(risks[least]), clip_norm, geometry, float(sizes[least])
         if best is None:
             raise ValueError("there is no geometry to move in")
-        risk, sums, geometry, size = best
-        start = found.point if self.problem.domain is None else self.problem.domain.project(found.point)
+        risk, clip_norm, geometry, size = best
         public_risk = 0.5 * float((full * found.variances).sum())
-        return Setting(start, sums, geometry.mover(size), risk, public_risk)
+        return Setting(problem.project(found.point), clip_norm, geometry.mover(size), risk, public_risk)
 
-    def _clips(self, norms: Floats) -> set[float]:
+    def _clips(self, problem: Minimize, norms: Floats) -> set[float]:
         """The clipping norms to compare."""
-        if self.clip is not None:
-            return {self.clip}
-        # A public fit without errors says little: keep clear of zero.
-        least, most = 1e-6 * self.problem.bounds.row_norm, unclipped(self.problem)
+        if self.clip_norm is not None:
+            return {self.clip_norm}
+        least, most = _clip_range(problem)
         return {min(max(float(norm), least), most) for norm in np.quantile(norms, QUANTILES)}
 
-    def _sums(self, clip: float) -> NoisyGD:
-        # The ridge is part of the objective, not of the sums, and is added in `step`.
-        free = replace(self.problem, ridge=0.0, domain=None)
-        return NoisyGD(free, self.relation, self.noise_multiplier, self.steps, 1.0, clip)
-
-    def init(self, data: Any, run: Run) -> tuple[Setting, Floats, Floats]:
-        """What public records decide, the public start, the weighted sum of iterates."""
-        if self.relation == "replace" and len(data) != self.problem.n:
-            raise ValueError(f"the plan is for n = {self.problem.n} records, the data have {len(data)}")
-        setting = self.setting(data.public)
-        run.note("predicted_risk", {"release": setting.risk, "public fit": setting.public_risk})
+    def init(self, problem: Minimize, aggregate: Aggregate, public: Dataset | None) -> State:
+        assert isinstance(aggregate, ClippedMean)
+        assert public is not None
+        setting = self.setting(problem, aggregate, public)
         point = setting.start[np.newaxis]
-        return setting, point, np.zeros_like(point)
+        # The ridge and the domain are no part of the sums: `tell` acts on them.
+        free = replace(problem, ridge=0.0, domain=None)
+        return {"step": 0, "setting": setting, "free": free, "points": point, "average": np.zeros_like(point)}
 
-    def step(
-        self, state: tuple[Setting, Floats, Floats], index: int, data: Any, run: Run
-    ) -> tuple[Setting, Floats, Floats]:
-        """One noisy gradient, one move."""
-        setting, points, average = state
-        sums = setting.sums
-        noisy = sums.noisy_sum(points, float(sums.multipliers[index]), data, run) / self.problem.n
-        points = setting.move(points, noisy + self.problem.ridge * points)
-        return setting, points, average + sums.shares[index] * points
+    def ask(self, problem: Minimize, state: State) -> Gradient:
+        return Gradient(state["free"], state["points"], state["setting"].clip_norm)
 
-    def finish(self, state: tuple[Setting, Floats, Floats]) -> Floats:
-        """The averages, one for each of the points."""
-        return state[2]
+    def tell(self, problem: Minimize, state: State, answer: Any) -> State:
+        points, index = state["points"], state["step"]
+        points = state["setting"].move(points, answer + problem.ridge_gradient(points))
+        average = state["average"] + self.schedule.average_weights[index] * points
+        return state | {"step": index + 1, "points": points, "average": average}
 
-    def run(self, data: Any, run: Run) -> Floats:
-        if not self.uses_public(data):
-            return np.asarray(self.without_public().run(data, run))
-        return np.asarray(super().run(data, run)[0])
+    def stack(self, state: State, count: int) -> State:
+        return super().stack(state, count) | {"stacked": True}
 
-    def run_many(self, data: Any, run: Run, count: int) -> Sequence[Floats]:
-        """Independent runs side by side."""
-        if not self.uses_public(data):
-            return self.without_public().run_many(data, run, count)
-        return super().run_many(data, run, count)
+    def result(self, problem: Minimize, state: State) -> Floats:
+        weights = self.schedule.average_weights[state["step"] :]
+        average: Floats = state["average"] + weights.sum() * state["points"] if len(weights) else state["average"]
+        return average if "stacked" in state else average[0]
 
-    def uses_public(self, data: Any) -> bool:
-        """Whether there are enough public records to learn from; their number is a public fact."""
-        public = getattr(data, "public", None)
-        return public is not None and len(public) >= RECORDS_PER_DIMENSION * self.problem.dimension
+    def diagnostics(self, state: State) -> dict[str, Any]:
+        setting = state["setting"]
+        return {"predicted_risk": {"release": setting.risk, "public fit": setting.public_risk}}
 
-    def without_public(self) -> NoisyGD:
-        """What runs when there are no public records, or too few."""
-        return practical_rule(self.problem, self.relation, self.noise_multiplier, max_passes=self.steps, clip=self.clip)
+
+def _clip_range(problem: Minimize) -> tuple[float, float]:
+    """The least and the largest clipping norm; a public fit without errors says little, so keep clear of zero."""
+    return 1e-6 * problem.bounds.row_norm, gradient_bound(problem)
+
+
+def _asked(problem: Minimize, point: Floats, clip_norm: float) -> Gradient:
+    return Gradient(replace(problem, ridge=0.0, domain=None), point, clip_norm)
 
 
 def predicted_risks(
     curvatures: Floats, variances: Floats, clipping: Clipping, geometry: Geometry, sizes: Floats, noise: float,
-    shares: Floats,
+    weights: Floats,
 ) -> Floats:  # fmt: skip
-    """Predicted excess risk of the average with weights ``shares``, for each step size.
+    """Return the predicted excess risk of the average with these weights, for each step size.
 
     Along every eigenvector the iterates follow a scalar linear recursion, whose mean and variance are exact if the
     private loss is quadratic with the curvatures of the survey ([Gan22] Theorem 81 for one step).
     """
     rates, gains, pulls = (np.outer(sizes, part) for part in (geometry.rates, geometry.gains, geometry.pulls))
     left, kept = np.ones_like(rates), np.zeros_like(rates)
-    weight, collected, drifted = (np.zeros_like(rates) for _ in range(3))
-    for share in shares:
+    influence, collected, drifted = (np.zeros_like(rates) for _ in range(3))
+    for weight in weights:
         left = (1 - rates) * left + pulls
-        kept += share * left
-    for share in shares[::-1]:
+        kept += weight * left
+    for weight in weights[::-1]:
         # How much of what one step adds is in the average, from the last step to the first.
-        weight = share + (1 - rates) * weight
-        collected += weight**2
-        drifted += weight
+        influence = weight + (1 - rates) * influence
+        collected += influence**2
+        drifted += influence
     squares = variances * kept**2 + (noise * gains) ** 2 * collected + (clipping.shifts * gains * drifted) ** 2
     return np.asarray(0.5 * squares @ curvatures)
 
 
-def require_linear(name: str, problem: Any, budget: Budget) -> None:
-    """Refuse what descent with public data cannot plan."""
-    require_minimize(name, problem, budget)
-    if not isinstance(problem.loss, GLM) or problem.loss.smoothness(problem.bounds, problem.radius) is None:
-        raise ValueError(
-            f"{name} fits smooth generalized linear losses, and {problem.loss.kind!r} is not one: use Huber or "
-            "SmoothedHinge, or noisy_gd"
-        )
+def public_plan(
+    problem: Minimize,
+    budget: Budget,
+    optimizer: Callable[[Schedule, float | None], PublicOptimizer],
+    *,
+    steps: int,
+    clip_norm: float | None,
+) -> Plan:
+    """Return the plan of a descent whose optimizer reads public records.
+
+    Without public records, or with too few, `noisy_gd` takes as many steps. Where the problem declares their number,
+    the plan is one or the other. A loss without a gradient bound has no such fallback, unless ``clip_norm`` is given.
+    """
+    multiplier = calibrate(Gaussian, budget).noise_multiplier
+    schedule = Schedule(count("steps", steps), average=AVERAGED)
+    moves = optimizer(schedule, clip_norm)
+    aggregate = ClippedMean(problem.n, multiplier, steps, budget.relation, schedule=schedule)
+    descent = Descent(problem, aggregate, moves)
+    if problem.public is not None and problem.public >= moves.needs_public(problem):
+        return _with_public(descent, budget)
+    if clip_norm is None and not math.isfinite(gradient_bound(problem)):
+        if problem.public is not None:
+            raise ValueError(
+                f"{moves.kind} needs at least {moves.needs_public(problem)} public records with this loss, got "
+                f"{problem.public}; add public records, or pass clip_norm"
+            )
+        return _with_public(descent, budget)
+    plain = tune_descent(problem, budget.relation, multiplier, max_passes=steps, clip_norm=clip_norm)
+    if problem.public is not None:
+        why = f"{moves.kind}: {problem.public} public records are fewer than {moves.needs_public(problem)}"
+        return trajectory_step(plain, budget).with_notes(LeftOut(why))
+    return _with_public(replace(descent, fallback=plain), budget)
 
 
-def public_basis(loss: Loss, budget: Budget) -> Basis:
-    """Why the trajectory is private, and for whom."""
-    basis = trajectory_basis(loss, budget)
-    unprotected = Assumption(
-        "the public records are of nobody among the private ones; they are not protected", "declared"
-    )
-    return replace(basis, assumptions=(*basis.assumptions, unprotected))
+def _with_public(descent: Descent, budget: Budget) -> Plan:
+    text = "the public records are of nobody among the private ones; they are not protected"
+    return trajectory_step(descent, budget, Assumption(text, "declared"))
 
 
-def opposite_records_with_public(relation: str) -> tuple[Minimize, Any, Any]:
-    """A small problem with neighbours whose gradients are as far apart as they can be, and one public data set."""
+def opposite_records_with_public(relation: str) -> Example:
+    """Return neighbours whose gradients are as far apart as they can be, with one public dataset."""
     problem, data, neighbour = opposite_records(relation)
     rows = np.tile([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]], (8, 1))
     public = InMemory(rows, np.where(np.arange(24) % 5 < 3, 1.0, -1.0))
-    return problem, replace(data, public=public), replace(neighbour, public=public)
+    return Example(problem, replace(data, public=public), replace(neighbour, public=public))

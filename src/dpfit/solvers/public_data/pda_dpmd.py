@@ -15,24 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
-from dpfit.core import Minimize, Plan, Step
+from dpfit.core import Algorithm, Example, Minimize, Plan, Requirement
 from dpfit.losses.glm import Squared
-from dpfit.privacy import Budget, calibrate
-from dpfit.privacy.check import count, one_of
-from dpfit.privacy.event import Gaussian
+from dpfit.mechanisms.aggregates.aggregate import Aggregate
+from dpfit.privacy import Budget
+from dpfit.privacy.check import one_of
 from dpfit.solvers.public_data.descent import (
+    SMOOTH_MARGIN_LOSS,
     STEPS,
     Floats,
     Geometry,
     Move,
-    PublicDescent,
+    PublicOptimizer,
     opposite_records_with_public,
-    public_basis,
-    require_linear,
+    public_plan,
 )
 from dpfit.solvers.public_data.public_loss import PublicLoss
 from dpfit.solvers.public_data.survey import Survey
@@ -51,34 +51,45 @@ _WEIGHTS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.03)
 """Weights of the private gradient next to the public one that are compared."""
 
 
-@dataclass(frozen=True)
-class MirrorDescent(PublicDescent):
-    """Mirror descent from the public fit; ``mirror`` says how exactly the public loss is the mirror map."""
+NO_DOMAIN = Requirement(
+    "no domain",
+    "leave domain out, or use warm_start_gd, which takes one",
+    lambda problem, budget, options: problem.domain is None,
+)
 
-    kind = "pda_dpmd"
+
+@dataclass(frozen=True)
+class PublicMirror(PublicOptimizer):
+    """Mirror steps from the public fit; ``mirror`` says how exactly the public loss is the mirror map."""
+
+    kind = "public_mirror"
+    omitted: ClassVar = (*PublicOptimizer.omitted, "mirror")
     mirror: str = "loss"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("mirror", self.mirror, MIRRORS)
-        if self.problem.domain is not None:
-            raise ValueError("mirror descent is for problems without a domain; warm_start_gd takes one")
 
-    def geometries(self, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
+    def check(self, problem: Minimize, aggregate: Aggregate) -> None:
+        super().check(problem, aggregate)
+        if problem.region is not None:
+            raise ValueError("mirror steps need a problem without a domain; use warm_start_gd, which takes one")
+
+    def geometries(self, problem: Minimize, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
         if self.mirror == "gradient":
-            yield from self._regularized(public, curvatures)
+            yield from self._regularized(problem, public, curvatures)
             return
         flat, largest = np.zeros_like(public.values), float(public.values.max()) or 1.0
-        for ridge in self.problem.ridge + np.geomspace(_LEAST * largest, _MOST * largest, _RIDGES):
+        for ridge in problem.ridge + np.geomspace(_LEAST * largest, _MOST * largest, _RIDGES):
             metric = public.values + ridge
             psi = replace(public.psi, ridge=float(ridge))
-            quadratic = self.mirror == "curvature" or isinstance(self.problem.loss, Squared)
+            quadratic = self.mirror == "curvature" or isinstance(problem.loss, Squared)
             mover = _Preconditioned(public.vectors, metric).mover if quadratic else _Mirrored(psi).mover
             yield Geometry(curvatures / metric, 1 / metric, flat, mover, _LONGEST)
 
-    def _regularized(self, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
-        bends = public.values + self.problem.ridge
-        psi = replace(public.psi, ridge=self.problem.ridge)
+    def _regularized(self, problem: Minimize, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
+        bends = public.values + problem.ridge
+        psi = replace(public.psi, ridge=problem.ridge)
         for weight in _WEIGHTS:
             pulls = (1 - weight) * bends
             yield Geometry(
@@ -125,39 +136,68 @@ class _Regularized:
         return move
 
 
-@dataclass(frozen=True)
-class MirrorDescentAlgorithm:
-    """Plans private mirror descent with a public mirror map."""
+class PdaDpmd(Algorithm[Minimize]):
+    """Private mirror descent with the loss of public records as mirror map.
 
-    name: str = "pda_dpmd"
+    Use it where columns are of unequal size and unprotected records of the same kind come with the data.
+    Guarantee: mu-GDP for all iterates together with respect to the private records.
+    Reference: [Gan22] Algorithm 1, Theorem 74 with the exact variance, Theorem 81.
+    Work: ``steps`` passes over the data.
 
-    def plan(
-        self, problem: Minimize, budget: Budget, *, steps: int = STEPS, clip: float | None = None, mirror: str = "loss"
+    Parameters
+    ----------
+    clip_norm : float, optional
+        Bound on private gradients; by default the public records decide.
+    mirror : {"loss", "curvature", "gradient"}
+        How exactly the public loss is the mirror map.
+
+    Examples
+    --------
+    >>> from dpfit.data.dataset import InMemory
+    >>> from dpfit.losses import Bounds, Huber
+    >>> problem = Minimize(n=400, loss=Huber(1.0), bounds=Bounds(1.0), n_features=2)
+    >>> plan = pda_dpmd.plan(problem, Budget(mu=1.0))
+    >>> rows = np.tile([[1.0, 0.0], [0.0, 0.1]], (200, 1))
+    >>> labels = rows @ [0.3, 0.6] + np.tile([0.05, 0.05, -0.05, -0.05], 100)
+    >>> public = InMemory(rows[:40], labels[:40] + 0.02)
+    >>> setting = plan.mechanism.optimizer.setting(problem, plan.mechanism.aggregate, public)
+    >>> setting.start.round(2).tolist(), setting.risk < setting.public_risk
+    ([0.32, 0.78], True)
+    >>> released = plan.run(InMemory(rows, labels, public=public), random_state=1).value
+    >>> bool(abs(released[1] - 0.6) < 0.05)
+    True
+    """
+
+    name = "pda_dpmd"
+    summary = "private mirror descent with the loss of public records as mirror map"
+    reference = "[Gan22] Algorithm 1, Theorem 74, corrected; Theorem 81"
+    solves = Minimize
+    guarantees = ("approximate", "gdp", "zcdp")
+    requires = (SMOOTH_MARGIN_LOSS, NO_DOMAIN)
+    supports = frozenset({"ridge"})
+    tier = "recommended"
+
+    def _plan(
+        self,
+        problem: Minimize,
+        budget: Budget,
+        *,
+        steps: int = STEPS,
+        clip_norm: float | None = None,
+        mirror: str = "loss",
     ) -> Plan:
-        """Mirror descent within the budget; the public records come with the data.
+        """Return mirror descent within the budget; the public records come with the data."""
+        return public_plan(
+            problem,
+            budget,
+            lambda schedule, clip: PublicMirror(schedule, clip, mirror),
+            steps=steps,
+            clip_norm=clip_norm,
+        )
 
-        >>> from dpfit.data.dataset import InMemory
-        >>> from dpfit.losses import Bounds, Huber
-        >>> problem = Minimize(n=400, loss=Huber(1.0), bounds=Bounds(1.0), n_features=2)
-        >>> plan = pda_dpmd.plan(problem, Budget(mu=1.0))
-        >>> rows = np.tile([[1.0, 0.0], [0.0, 0.1]], (200, 1))
-        >>> labels = rows @ [0.3, 0.6] + np.tile([0.05, 0.05, -0.05, -0.05], 100)
-        >>> public = InMemory(rows[:40], labels[:40] + 0.02)
-        >>> setting = plan.mechanism.setting(public)
-        >>> setting.start.round(2).tolist(), setting.risk < setting.public_risk
-        ([0.32, 0.78], True)
-        >>> released = plan.run(InMemory(rows, labels, public=public), random_state=1).value
-        >>> bool(abs(released[1] - 0.6) < 0.05)
-        True
-        """
-        require_linear(self.name, problem, budget)
-        multiplier = calibrate(Gaussian, budget).noise_multiplier
-        mechanism = MirrorDescent(problem, budget.relation, multiplier, count("steps", steps), clip, mirror)
-        return Step(mechanism, public_basis(problem.loss, budget))
-
-    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
-        """Opposite records, and public ones."""
+    def example(self, relation: str) -> Example:
+        """Return opposite records, and public ones."""
         return opposite_records_with_public(relation)
 
 
-pda_dpmd = MirrorDescentAlgorithm()
+pda_dpmd = PdaDpmd()

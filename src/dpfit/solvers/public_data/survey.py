@@ -119,8 +119,8 @@ def survey(problem: Minimize, public: Dataset) -> Survey:
 
 def _least_curvature(problem: Minimize) -> float:
     """What is expected where public records have none at all: losses with flat parts, rows of zeros."""
-    smoothness = problem.loss.smoothness(problem.bounds, problem.radius)
-    return _FLAT * (1.0 if smoothness is None else smoothness.value) / problem.dimension
+    constants = problem.constants("add_remove")
+    return _FLAT * (constants.smoothness if constants.smooth else 1.0) / problem.dimension
 
 
 @dataclass(frozen=True, eq=False)

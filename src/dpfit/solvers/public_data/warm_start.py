@@ -1,80 +1,87 @@
 """Noisy gradient descent that starts at a public fit, with clip and step size from the public records.
 
-Guarantee: mu-GDP with respect to the private records, mu = 1 / noise multiplier, for any data.
-Reference: [Gan22] Section 4.3 (DP-GD with a public warm start); docs/explanation/public-data.md.
+Guarantee: mu-GDP with respect to the private records, mu = 1 / noise_multiplier, for any data.
+Reference: [Gan22] Section 4.5 (DP-GD with a public warm start); docs/explanation/public-data.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from dpfit.core import Minimize, Plan, Step
-from dpfit.privacy import Budget, calibrate
-from dpfit.privacy.check import count
-from dpfit.privacy.event import Gaussian
+from dpfit.core import Algorithm, Example, Minimize, Plan
+from dpfit.privacy import Budget
 from dpfit.solvers.public_data.descent import (
+    SMOOTH_MARGIN_LOSS,
     STEPS,
     Floats,
     Geometry,
     Move,
-    PublicDescent,
+    PublicOptimizer,
     opposite_records_with_public,
-    public_basis,
-    require_linear,
+    public_plan,
 )
 from dpfit.solvers.public_data.survey import Survey
 
 
 @dataclass(frozen=True)
-class WarmStartGD(PublicDescent):
-    """Plain descent from the public fit, projected onto the domain."""
+class WarmStart(PublicOptimizer):
+    """Gradient steps from the public fit, projected onto the domain."""
 
-    kind = "warm_start_gd"
+    kind = "warm_start"
 
-    def geometries(self, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
+    def geometries(self, problem: Minimize, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
         flat = np.zeros_like(public.values)
-        yield Geometry(curvatures, flat + 1.0, flat, self._mover)
 
-    def _mover(self, size: float) -> Move:
-        domain = self.problem.domain
+        def mover(size: float) -> Move:
+            return lambda points, gradients: problem.project(points - size * gradients)
 
-        def move(points: Floats, gradients: Floats) -> Floats:
-            moved = points - size * gradients
-            return moved if domain is None else domain.project(moved)
-
-        return move
+        yield Geometry(curvatures, flat + 1.0, flat, mover)
 
 
-@dataclass(frozen=True)
-class WarmStartAlgorithm:
-    """Plans descent from a public fit."""
+class WarmStartGD(Algorithm[Minimize]):
+    """Noisy gradient descent from a fit of public records.
 
-    name: str = "warm_start_gd"
+    Use it where a few unprotected records of the same kind come with the data; `pda_dpmd` also learns curvature.
+    Guarantee: mu-GDP for all iterates together with respect to the private records.
+    Reference: [Gan22] Section 4.3; docs/explanation/public-data.md.
+    Work: ``steps`` passes over the data.
 
-    def plan(self, problem: Minimize, budget: Budget, *, steps: int = STEPS, clip: float | None = None) -> Plan:
-        """Descent within the budget; the public records come with the data.
+    Parameters
+    ----------
+    clip_norm : float, optional
+        Bound on private gradients; by default the public records decide.
 
-        >>> from dpfit.data.dataset import InMemory
-        >>> from dpfit.losses import Bounds, Huber
-        >>> problem = Minimize(n=400, loss=Huber(1.0), bounds=Bounds(1.0), n_features=1)
-        >>> plan = warm_start_gd.plan(problem, Budget(mu=1.0))
-        >>> public = InMemory(np.ones((20, 1)), np.tile([0.4, 0.8], 10))
-        >>> private = InMemory(np.ones((400, 1)), np.tile([0.5, 0.7], 200), public=public)
-        >>> bool(abs(plan.run(private, random_state=1).value[0] - 0.6) < 0.02)
-        True
-        """
-        require_linear(self.name, problem, budget)
-        multiplier = calibrate(Gaussian, budget).noise_multiplier
-        mechanism = WarmStartGD(problem, budget.relation, multiplier, count("steps", steps), clip)
-        return Step(mechanism, public_basis(problem.loss, budget))
+    Examples
+    --------
+    >>> from dpfit.data.dataset import InMemory
+    >>> from dpfit.losses import Bounds, Huber
+    >>> problem = Minimize(n=400, loss=Huber(1.0), bounds=Bounds(1.0), n_features=1)
+    >>> plan = warm_start_gd.plan(problem, Budget(mu=1.0))
+    >>> public = InMemory(np.ones((20, 1)), np.tile([0.4, 0.8], 10))
+    >>> private = InMemory(np.ones((400, 1)), np.tile([0.5, 0.7], 200), public=public)
+    >>> bool(abs(plan.run(private, random_state=1).value[0] - 0.6) < 0.02)
+    True
+    """
 
-    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
-        """Opposite records, and public ones."""
+    name = "warm_start_gd"
+    summary = "noisy descent that starts at a fit of public records and takes its settings from them"
+    reference = "[Gan22] Sections 1.4 and 4.3"
+    solves = Minimize
+    guarantees = ("approximate", "gdp", "zcdp")
+    requires = (SMOOTH_MARGIN_LOSS,)
+    supports = frozenset({"ridge", "domain"})
+    tier = "specialised"
+
+    def _plan(self, problem: Minimize, budget: Budget, *, steps: int = STEPS, clip_norm: float | None = None) -> Plan:
+        """Return a descent within the budget; the public records come with the data."""
+        return public_plan(problem, budget, WarmStart, steps=steps, clip_norm=clip_norm)
+
+    def example(self, relation: str) -> Example:
+        """Return opposite records, and public ones."""
         return opposite_records_with_public(relation)
 
 
-warm_start_gd = WarmStartAlgorithm()
+warm_start_gd = WarmStartGD()

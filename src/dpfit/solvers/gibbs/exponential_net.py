@@ -1,24 +1,27 @@
 """The exponential mechanism on a net of parameters: any loss, convex or not, in few dimensions.
 
-Guarantee: epsilon-DP and bounded range, as `dpfit.mechanisms.exponential`, for any loss whatsoever: what a record says
-of a parameter, relative to the centre of the domain, is clamped to Lipschitz constant times distance. A loss with that
-constant is not changed by it. Risk: a net of which every point of the domain is within r has a point whose risk is
-within lipschitz * r of the least, and the choice loses at most range / (epsilon n) * log(number of points) more.
+Guarantee: epsilon-DP and bounded range, as `dpfit.mechanisms.exponential`, for every loss. The value of a record at a
+parameter, relative to the centre of the domain, is clamped to Lipschitz constant times distance; a loss with that
+constant is not changed. Risk: if every point of the domain is within r of the net, some point of the net has a risk
+within lipschitz * r of the least. The choice loses at most range / (epsilon n) * log(number of points) more.
 Reference: [LD] Theorem D.5 on a net; docs/explanation/gibbs.md, section 4.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Mechanism, Minimize, Risk, Run, Step, Work, require_records
-from dpfit.data.dataset import Chunk, Dataset, InMemory
+from dpfit.core import Algorithm, Example, Mechanism, Minimize, Plan, Requirement, Risk, Run, Step, Work
+from dpfit.core.algorithm import BOUNDED_DOMAIN
+from dpfit.data.chunk import Chunk
+from dpfit.data.dataset import Dataset, InMemory
+from dpfit.data.view import View
 from dpfit.geometry import Box
 from dpfit.geometry.base import Domain
 from dpfit.losses import Absolute, Bounds
@@ -34,14 +37,18 @@ from dpfit.privacy.check import count, one_of, positive
 from dpfit.privacy.event import BoundedRange, Event
 
 Floats = NDArray[np.float64]
+Steps = NDArray[np.int64]
 
 _BITS = 14
-"""What one record says is rounded to at most 2**14 steps."""
+"""The clamped value of one record is rounded to at most 2**14 steps."""
 
 
 @dataclass(frozen=True)
 class NetChoice(Mechanism):
-    """The choice; all fields are public. ``cells`` is the number of cells of the net along each axis."""
+    """Point of a net, chosen by the exponential mechanism from clamped sums of losses.
+
+    Guarantee: bounded range epsilon, for every loss and dataset. ``cells`` is the number of cells along each axis.
+    """
 
     kind = "net_choice"
     epsilon: float
@@ -61,7 +68,7 @@ class NetChoice(Mechanism):
 
     @cached_property
     def points(self) -> Floats:
-        """The net: centres of cubes that cover the domain, each moved to the nearest point of it."""
+        """The net: centres of cubes that cover the domain, each projected onto the domain."""
         domain, half = _bounded(self.problem), self._half
         axis = half * ((2 * np.arange(self.cells) + 1) / self.cells - 1)
         grid = np.stack(np.meshgrid(*[axis] * domain.dimension, indexing="ij"), axis=-1).reshape(-1, domain.dimension)
@@ -73,7 +80,7 @@ class NetChoice(Mechanism):
 
     @property
     def covering_radius(self) -> float:
-        """No point of the domain is farther than this from the net: projections do not increase distances."""
+        """Largest distance of a point of the domain from the net: projections do not increase distances."""
         return self._half / self.cells * math.sqrt(self.problem.dimension)
 
     @property
@@ -82,27 +89,27 @@ class NetChoice(Mechanism):
 
     @property
     def _lipschitz(self) -> float:
-        return self.problem.lipschitz("add_remove")
+        return self.problem.constants("add_remove").require_sensitivity()
 
     @property
     def grid(self) -> Grid:
-        """The grid of what one record says."""
+        """The grid of one record's clamped values."""
         return Grid(math.frexp(self._lipschitz * _bounded(self.problem).radius())[1] - _BITS)
 
     @cached_property
-    def limits(self) -> NDArray[np.int64]:
-        """The most that one record can say for or against each point, in steps."""
+    def limits(self) -> Steps:
+        """Largest absolute value of one record at each point, in steps."""
         away = np.linalg.norm(self.points - _bounded(self.problem).centre, axis=1)
         return np.asarray(np.ceil(self._lipschitz * away / self.grid.step * (1 + 1e-12))).astype(np.int64)
 
     @property
     def range(self) -> int:
-        """How differently one record can change the sums of two points, in steps."""
+        """Largest difference of what one record changes in the sums of two points, in steps."""
         return 2 * int(self.limits.max()) * (2 if self.relation == "replace" else 1)
 
     @property
     def scale(self) -> float:
-        """How many steps are worth a factor e, rounded up."""
+        """Steps that change a probability by a factor e; rounded up."""
         return math.nextafter(self.range / self.epsilon, math.inf)
 
     @property
@@ -115,40 +122,45 @@ class NetChoice(Mechanism):
         steepest = self._lipschitz + problem.ridge * _bounded(problem).reach()
         lost = self.scale * self.grid.step * math.log(len(self.points)) / problem.n
         return Risk(
-            steepest * self.covering_radius + lost + self.grid.step, "excess regularized empirical risk (proven bound)"
+            steepest * self.covering_radius + lost + self.grid.step,
+            "excess regularized empirical risk (proven bound)",
+            proven=True,
         )
 
-    def run(self, data: Any, run: Run) -> Floats:
+    def run(self, data: View, run: Run) -> Floats:
         return self.run_many(data, run, 1)[0]
 
-    def run_many(self, data: Any, run: Run, count: int) -> list[Floats]:
-        """Independent choices."""
-        sums = self._sums(data)
+    def run_many(self, data: View, run: Run, count: int) -> list[Floats]:
+        """Draw independent choices."""
+        sums = self.sums(data)
         return [self.points[one] for one in choices(sums - sums.min(), self.scale, count, run.noise)]
 
-    def _sums(self, data: Any) -> NDArray[np.int64]:
-        """The sums of losses at the points, relative to the centre, in steps, with the public ridge."""
-        problem = self.problem
-        if not isinstance(data, Dataset):
-            raise ValueError("the data must be records: dpfit.data.dataset.InMemory(rows, labels), for example")
-        if data.width != problem.n_features:
-            raise ValueError(f"the plan is for rows of {problem.n_features} numbers, the data have {data.width}")
-        if self.relation == "replace" and data.n != problem.n:
-            raise ValueError(f"the plan is for n = {problem.n} records, the data have {data.n}")
-        ridge = problem.n * problem.ridge / 2 * np.sum(self.points**2, axis=1)
-        sums: NDArray[np.int64] = np.round(ridge / self.grid.step).astype(np.int64)
-        for chunk in data.chunks():
-            losses = _losses(problem, chunk)
-            middle = losses(_bounded(problem).centre)
-            for j, (point, limit) in enumerate(zip(self.points, self.limits, strict=True)):
-                with np.errstate(all="ignore"):
-                    said = np.nan_to_num((losses(point) - middle) / self.grid.step, nan=0.0)
-                sums[j] += int(np.round(np.clip(said, -limit, limit)).sum())
+    def sums(self, data: Dataset) -> Steps:
+        """Return the sums of losses at the points, relative to the centre, with the public ridge; in steps."""
+        ridge = self.problem.n * self.problem.ridge / 2 * np.sum(self.points**2, axis=1)
+        values: Steps = data.reduce(ClampedLosses(self))
+        return np.round(ridge / self.grid.step).astype(np.int64) + values
+
+
+@dataclass(frozen=True)
+class ClampedLosses:
+    """Sum of the clamped losses of a chunk at each point of the net, in steps; integers, so the order is free."""
+
+    choice: NetChoice
+
+    def __call__(self, chunk: Chunk, /) -> Steps:
+        choice, losses = self.choice, _losses(self.choice.problem, chunk)
+        middle = losses(_bounded(choice.problem).centre)
+        sums = np.zeros(len(choice.points), dtype=np.int64)
+        for j, (point, limit) in enumerate(zip(choice.points, choice.limits, strict=True)):
+            with np.errstate(all="ignore"):
+                values = np.nan_to_num((losses(point) - middle) / choice.grid.step, nan=0.0)
+            sums[j] = int(np.round(np.clip(values, -limit, limit)).sum())
         return sums
 
 
-def _losses(problem: Minimize, chunk: Chunk) -> Any:
-    """The losses of guarded records as a function of the parameter."""
+def _losses(problem: Minimize, chunk: Chunk) -> Callable[[Floats], Floats]:
+    """Return the losses of guarded records as a function of the parameter."""
     loss, bounds = problem.loss, problem.bounds
     given = chunk.rows.toarray() if hasattr(chunk.rows, "toarray") else chunk.rows
     rows, labels = RowBall(bounds.row_norm).apply(given), np.asarray(chunk.labels, dtype=np.float64)
@@ -157,7 +169,7 @@ def _losses(problem: Minimize, chunk: Chunk) -> Any:
     elif bounds.label_lower is not None and bounds.label_upper is not None:
         labels = LabelInterval(bounds.label_lower, bounds.label_upper).apply(labels)
     if isinstance(loss, GLM):
-        return lambda theta: loss.value(np.sum(rows * theta, axis=1), labels)
+        return lambda theta: np.asarray(loss.value(np.sum(rows * theta, axis=1), labels))
     if isinstance(loss, VectorLoss):
         return lambda theta: loss.value(theta, rows)
     if isinstance(loss, DeclaredLoss):
@@ -171,28 +183,47 @@ def _bounded(problem: Minimize) -> Domain:
     return problem.domain
 
 
-@dataclass(frozen=True)
-class NetMechanism:
-    """Plans a choice from a net."""
+ONE_OUTPUT = Requirement(
+    "a loss with values for single records",
+    "there is no net for several classes; use noisy_gd",
+    lambda problem, budget, options: isinstance(problem.loss, GLM | VectorLoss | DeclaredLoss),
+)
+FEW_DIMENSIONS = Requirement(
+    "few dimensions: a net has at least 2**dimension points",
+    "raise points, or use posterior_release",
+    lambda problem, budget, options: 2**problem.dimension <= options.get("points", POINTS),
+)
+POINTS = 4096
+"""Largest number of cells by default."""
 
-    name: str = "exponential_net"
 
-    def plan(self, problem: Minimize, budget: Budget, *, points: int = 4096) -> Step:
-        """The net of at most ``points`` cells with the least proven risk.
+class ExponentialNet(Algorithm[Minimize]):
+    """Choice of a point on a net by the exponential mechanism.
+
+    Use it for non-convex losses in up to about four dimensions; use `posterior_release` for convex ones.
+    Guarantee: pure epsilon-DP and bounded range, for every loss and dataset.
+    Reference: [LD] Theorem D.5; [ASAP] Lemma 5. Work: one pass for each point of the net.
+    """
+
+    name = "exponential_net"
+    summary = "the exponential mechanism on a net: any loss, convex or not, in few dimensions"
+    reference = "[LD] Theorem D.5; [ASAP] Lemma 5"
+    solves = Minimize
+    guarantees = ("pure", "approximate", "gdp", "zcdp")
+    requires = (BOUNDED_DOMAIN, ONE_OUTPUT, FEW_DIMENSIONS)
+    supports = frozenset({"ridge", "domain"})
+    tier = "specialised"
+
+    def _plan(self, problem: Minimize, budget: Budget, *, points: int = POINTS) -> Plan:
+        """Return the net of at most ``points`` cells with the smallest excess-risk bound.
 
         >>> problem = Minimize(n=1000, loss=Absolute(), bounds=Bounds(1.0), n_features=1, domain=Box((-1.0,), (1.0,)))
         >>> plan = exponential_net.plan(problem, Budget(epsilon=1.0))
-        >>> plan.guarantee.pure, len(plan.mechanism.points)
+        >>> plan.guarantee.pure, len(plan.final.points)
         (1.0, 256)
         """
-        require_records(self.name, budget)
-        if not isinstance(problem, Minimize):
-            raise ValueError(f"{self.name} solves a Minimize problem, not {getattr(problem, 'kind', problem)!r}")
         d = problem.dimension
-        if 2**d > count("points", points, least=2):
-            raise ValueError(f"a net in {d} dimensions has at least {2**d} points; it is for few dimensions")
-        if not isinstance(problem.loss, GLM | VectorLoss | DeclaredLoss):
-            raise ValueError(f"there is no net for a loss of kind {problem.loss.kind!r}")
+        count("points", points, least=2)
         epsilon = calibrate(lambda level: BoundedRange(1 / level), budget).epsilon
         most = next(k for k in range(points, 1, -1) if k**d <= points)
         sizes = sorted({max(2, round(most * 2 ** (-j / 4))) for j in range(4 * most.bit_length())})
@@ -202,14 +233,14 @@ class NetMechanism:
         )
         return Step(choice, _basis(problem.loss, budget))
 
-    def example(self, relation: str) -> tuple[Minimize, Any, Any]:
-        """Absolute deviations on an interval: records at one end, of which one moves to the other end, or leaves."""
+    def example(self, relation: str) -> Example:
+        """Absolute deviations on an interval: one record moves from one bound to the other, or is removed."""
         domain = Box((-1.0,), (1.0,))
         problem = Minimize(n=4, loss=Absolute(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, domain=domain)
         rows, labels = np.ones((4, 1)), np.array([1.0, -1.0, 1.0, 1.0])
         if relation == "add_remove":
-            return problem, InMemory(rows, labels), InMemory(rows[:-1], labels[:-1])
-        return problem, InMemory(rows, labels), InMemory(rows, np.append(labels[:-1], -1.0))
+            return Example(problem, InMemory(rows, labels), InMemory(rows[:-1], labels[:-1]))
+        return Example(problem, InMemory(rows, labels), InMemory(rows, np.append(labels[:-1], -1.0)))
 
 
 def _basis(loss: Loss, budget: Budget) -> Basis:
@@ -224,4 +255,4 @@ def _basis(loss: Loss, budget: Budget) -> Basis:
     return vouched(Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "idealised"), loss)
 
 
-exponential_net = NetMechanism()
+exponential_net = ExponentialNet()

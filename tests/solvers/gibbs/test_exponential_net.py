@@ -10,9 +10,9 @@ from dpfit.core import Minimize, Run
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L1Ball, L2Ball
 from dpfit.losses import Absolute, Bounds, CustomLoss, Distance, LinearLoss, Logistic, Softmax
-from dpfit.mechanisms.net import NetChoice, exponential_net
 from dpfit.noise import Source
 from dpfit.privacy import Budget
+from dpfit.solvers.gibbs.exponential_net import NetChoice, exponential_net
 
 RELATIONS = ("replace", "add_remove")
 INTERVAL = Box((-1.0,), (1.0,))
@@ -23,7 +23,7 @@ def linear(n=3, domain=INTERVAL, ridge=0.0):
 
 
 def law(mechanism, rows, labels=None):
-    sums = mechanism._sums(InMemory(rows, np.zeros(len(rows)) if labels is None else labels))
+    sums = mechanism.sums(InMemory(rows, np.zeros(len(rows)) if labels is None else labels))
     weights = np.exp(-(sums - sums.min()) / mechanism.scale)
     return weights / weights.sum()
 
@@ -121,9 +121,7 @@ def test_the_losses_of_the_library_agree_with_their_sums():
         mechanism = NetChoice(1.0, problem, "replace", 5)
         exact = data.gradients(loss, mechanism.points, **problem.guards)[0]
         middle = data.gradient(loss, np.zeros(2), **problem.guards)[0]
-        assert mechanism._sums(data) * mechanism.grid.step == pytest.approx(
-            exact - middle, abs=30 * mechanism.grid.step
-        )
+        assert mechanism.sums(data) * mechanism.grid.step == pytest.approx(exact - middle, abs=30 * mechanism.grid.step)
 
 
 def test_refusals():

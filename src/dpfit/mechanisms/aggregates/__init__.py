@@ -1,0 +1,1 @@
+"""Private means of what records contribute: sampling, clipping, noise and accounting in one object."""

@@ -1,0 +1,1 @@
+"""Descents: a public optimizer asks a private mean."""
