@@ -1,0 +1,1 @@
+"""Readers of plans that earlier versions of dpfit wrote."""
