@@ -15,16 +15,17 @@ import pytest
 from dpfit.audit import Fixed, PlanRuns, Projection, audit_runs
 from dpfit.audit.auditor import AUDIT_DELTA
 from dpfit.catalogue import entry
-from dpfit.core import Answer, Minimize, Step
+from dpfit.core import Answer, Minimize, Step, TransformedPlan
 from dpfit.data.dataset import InMemory
 from dpfit.geometry.symmetric import pack
 from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic, Softmax
+from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.mechanisms.counting import Flags
 from dpfit.privacy import Budget
-from dpfit.solvers.gradient.dp_sgd import NoisySGD, sampled_basis
-from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_basis
 from dpfit.solvers.descents.descent import trajectory_step
 from dpfit.solvers.descents.momentum import momentum_descent
+from dpfit.solvers.gradient.dp_sgd import NoisySGD, sampled_basis
+from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_basis
 from dpfit.solvers.gradient.preconditioned_gd import MappedRows
 
 QUIET = 0.8
