@@ -25,6 +25,7 @@ lint: .venv/dev
 benchmarks: .venv/dev
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/planning.py
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/ledger.py
 	$(BIN)/python benchmarks/audit.py

@@ -37,7 +37,7 @@ SIMULATED = (100, 1_000, 10_000, 100_000)
 
 
 def problem(number: int) -> Answer:
-    return Answer(n=1, workload=Flags(number))
+    return Answer(workload=Flags(number))
 
 
 def gaussian_error(number: int) -> float:
@@ -50,7 +50,7 @@ def compare(number: int) -> dict[str, Any]:
     ours, theirs = plan.risk.expected, gaussian_error(number)  # type: ignore[union-attr]
     return {
         "queries": number,
-        "chosen": plan.considered[0].label,  # type: ignore[attr-defined]
+        "chosen": plan.considered[0].name,
         "ours": ours,
         "gaussian": theirs,
         "gain": 1 - ours / theirs,

@@ -29,7 +29,7 @@ def test_a_kept_promise_exits_with_zero_and_names_the_attacks(call):
 
 
 def test_a_broken_promise_exits_with_one(call, monkeypatch):
-    monkeypatch.setattr(NoisyMean, "run", lambda self, data, run: np.asarray(data).mean(axis=0))
+    monkeypatch.setattr(NoisyMean, "run", lambda self, data, run: np.asarray(data.given).mean(axis=0))
     result = call("laplace_mean", "--runs", "400", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)[0]["verdict"] == "broken"

@@ -16,6 +16,7 @@ from dpfit.mechanisms.mean import BoundedMean, NoisyMean, gaussian_mean, laplace
 from dpfit.mechanisms.ranged_mean import ranged_mean
 from dpfit.privacy import Budget
 from mechanisms.test_above_threshold import halting_law
+from oracles.views import viewed
 
 ENTRIES = {
     "gaussian_mean": (gaussian_mean, {"mu": 1.0}, {}),
@@ -34,13 +35,14 @@ def quiet(self, data, run):
 
 def unclipped(self, data, run):
     """The last record enters as it is."""
-    excess = data[-1] - np.clip(data[-1], self.query.lower, self.query.upper)
+    last = data.given[-1]
+    excess = last - np.clip(last, self.query.lower, self.query.upper)
     return true_run(self, data, run) + excess / self.n
 
 
 def counted(self, data, run):
     """Divided by the number of records, not by the declared one."""
-    return true_run(replace(self, n=len(data)), data, run)
+    return true_run(replace(self, n=len(data.given)), data, run)
 
 
 ZEROS = np.zeros((4, 1))
@@ -66,7 +68,7 @@ def audited(name, data, neighbour, relation, runs, attacks):
     plan = algorithm.plan(problem, Budget(**budget, relation=relation), **options)
 
     def mechanism(rows, source):
-        return plan.execute(rows, Run(source))
+        return plan.execute(viewed(rows, relation), Run(source))
 
     how = {"attacks": attacks} if attacks else {"attacks": (Projection(CENTRES[name]),), "strategy": Fixed(0.5)}
     return audit_callable(mechanism, data, neighbour, plan.guarantee, runs=runs, random_state=2, subject=name, **how)

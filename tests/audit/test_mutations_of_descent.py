@@ -9,29 +9,34 @@ import numpy as np
 import pytest
 
 from dpfit.audit import Fixed, Projection, audit_plan
-from dpfit.core import Minimize, Step
+from dpfit.core import Minimize
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, LinearLoss
+from dpfit.mechanisms.aggregates import contribution
+from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
+from dpfit.mechanisms.aggregates.contribution import Gradient
+from dpfit.mechanisms.aggregates.schedule import Schedule
+from dpfit.noise import Grid
 from dpfit.privacy import Budget
-from dpfit.solvers.gradient import noisy_gd as module
-from dpfit.solvers.gradient.noisy_gd import NoisyGD, trajectory_basis
+from dpfit.solvers.descents.descent import trajectory_step
+from dpfit.solvers.descents.momentum import momentum_descent
 
 STEPS, CLIP, N = 6, 1.0, 5
-true_multipliers = NoisyGD.__dict__["multipliers"].func
+true_multipliers = ClippedMean.__dict__["multipliers"].func
 
 
 def audited(relation):
     problem = Minimize(n=N, loss=LinearLoss(), bounds=Bounds(9.0), n_features=1)
-    mechanism = NoisyGD(problem, relation, 1.0, STEPS, 1.0, CLIP, average=0.0)
+    mechanism = momentum_descent(problem, relation, 1.0, 1.0, CLIP, Schedule(STEPS, average=0.0))
     rows = np.zeros((N, 1))
     rows[-1] = 1.0
     other = InMemory(-rows, np.zeros(N)) if relation == "replace" else InMemory(rows[:-1], np.zeros(N - 1))
     gap = STEPS / N
     centres = (np.array([-gap]), np.array([gap])) if relation == "replace" else (np.array([-gap]), np.array([0.0]))
-    plan = Step(mechanism, trajectory_basis(mechanism.problem.loss, Budget(mu=1.0, relation=relation)))
+    plan = trajectory_step(mechanism, Budget(mu=1.0, relation=relation))
     return audit_plan(
-        plan, InMemory(rows, np.zeros(N)), other, runs=20_000, attacks=(Projection(centres),), strategy=Fixed(0.5),
-        random_state=4,
+        plan, InMemory(rows, np.zeros(N)), other, queries=(), runs=20_000, attacks=(Projection(centres),),
+        strategy=Fixed(0.5), random_state=4,
     )  # fmt: skip
 
 
@@ -65,22 +70,29 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_in_the_noise_are_caught(fault, relation, monkeypatch):
     patched = cached_property(FAULTS[fault])
-    patched.__set_name__(NoisyGD, "multipliers")
-    monkeypatch.setattr(NoisyGD, "multipliers", patched)
+    patched.__set_name__(ClippedMean, "multipliers")
+    monkeypatch.setattr(ClippedMean, "multipliers", patched)
     assert audited(relation).broken
 
 
 def test_a_forgotten_factor_two_is_caught(monkeypatch):
     """Replace-one charged like add/remove."""
-    monkeypatch.setattr(module, "change", lambda problem, clip, relation: clip)
+    monkeypatch.setattr(contribution, "clipped_sensitivity", lambda problem, clip_norm, relation: clip_norm)
     assert audited("replace").broken
 
 
 def test_one_record_that_is_not_clipped_is_caught(monkeypatch):
-    def unclipped(self, point, multiplier, data, run):
-        noisy = true_sum(self, point, multiplier, data, run)
-        return noisy + 2.0 * np.sign(data.matrix[-1]) * (np.abs(data.matrix[-1]) > 0.5)
+    def unclipped(self, data, grid):
+        last = data.whole.rows[-1]
+        return true_total(self, data, grid) + grid.quantize(2.0 * np.sign(last) * (np.abs(last) > 0.5))
 
-    true_sum = NoisyGD.noisy_sum
-    monkeypatch.setattr(NoisyGD, "noisy_sum", unclipped)
+    true_total = Gradient.total
+    monkeypatch.setattr(Gradient, "total", unclipped)
+    assert audited("add_remove").broken
+
+
+def test_a_scale_that_is_kept_from_another_bound_is_caught(monkeypatch):
+    """The grid and the sensitivity are cached: a key without the bound would give the noise of another clip."""
+    small = Grid.fitting(CLIP, 1, "l2"), 0.5 * CLIP
+    monkeypatch.setattr(ClippedMean, "scale", lambda self, contribution: small)
     assert audited("add_remove").broken

@@ -17,18 +17,27 @@ def run(*arguments: str):
     return result.exit_code, result.output
 
 
-def test_algorithms_lists_the_catalogue():
+def test_algorithms_lists_the_recommended_ones_and_the_others_on_request():
     code, text = run("algorithms")
+    recommended = {entry.name for entry in ENTRIES if entry.tier == "recommended"}
     assert code == 0
-    assert all(entry.name in text for entry in ENTRIES)
+    assert {name for name in (entry.name for entry in ENTRIES) if f" {name} " in text} == recommended
+    code, text = run("algorithms", "--all")
+    assert code == 0
+    assert all(f" {entry.name} " in text for entry in ENTRIES)
+    assert all(tier in text for tier in ("recommended", "specialised", "reference"))
+
+
+def test_users_see_at_most_twenty_names():
+    assert 8 <= sum(entry.tier == "recommended" for entry in ENTRIES) <= 20
 
 
 def test_algorithms_as_json_is_json():
-    code, text = run("algorithms", "--json")
+    code, text = run("algorithms", "--all", "--json")
     rows = json.loads(text)
     assert code == 0
     assert [row["name"] for row in rows] == [entry.name for entry in ENTRIES]
-    assert set(rows[0]) == {"name", "problem", "guarantees", "reference", "summary"}
+    assert {"name", "problem", "guarantees", "reference", "summary", "tier", "units", "options"} <= set(rows[0])
 
 
 def test_one_algorithm_is_told_about_in_full():

@@ -196,3 +196,29 @@ def test_nonsense_is_rejected(call):
 )
 def test_limits(mu, epsilon, expected):
     assert float(gaussian.delta(mu, epsilon)) == expected
+
+
+def test_an_array_of_budgets_is_inverted_as_one_by_one():
+    """Rounded down, too: the curve of what is returned passes below every point, and a little more does not."""
+    epsilon, delta = (grid.ravel() for grid in np.meshgrid([0.0, 1e-6, 0.01, 1.0, 30.0], [1e-30, 1e-6, 0.3, 0.999]))
+    found = gaussian.mu(epsilon, delta)
+    one_by_one = [gaussian.mu(float(e), float(d)) for e, d in zip(epsilon, delta, strict=True)]
+    assert found == pytest.approx(one_by_one, rel=1e-7)
+    assert found[delta >= 1e-6] == pytest.approx(np.array(one_by_one)[delta >= 1e-6], rel=1e-9)
+    assert (gaussian.delta(found, epsilon) <= delta).all()
+    known = found > 0
+    assert (gaussian.delta(found[known] * (1 + 1e-4), epsilon[known]) > delta[known]).all()
+
+
+def test_the_ends_of_an_array_are_those_of_numbers():
+    ends = [(math.inf, 0.5), (1.0, 0.0), (math.inf, 0.0), (1.0, 1.0), (0.0, 0.0)]
+    epsilon, delta = (np.array(column) for column in zip(*ends, strict=True))
+    assert gaussian.mu(epsilon, delta).tolist() == [gaussian.mu(*end) for end in ends]
+    assert gaussian.mu(np.array([]), 1e-6).shape == (0,)
+    assert gaussian.mu(np.ones((2, 3)), 1e-6).shape == (2, 3)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 0.1), (math.nan, 0.1), (1.0, 1.1), (1.0, -0.1), (1.0, math.nan)])
+def test_nonsense_in_an_array_is_rejected(epsilon, delta):
+    with pytest.raises(ValueError, match="must be at least 0"):
+        gaussian.mu(np.array([1.0, epsilon]), np.array([0.1, delta]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -20,6 +20,11 @@ from dpfit.cli.predict import predict
 from dpfit.cli.query import query
 from dpfit.cli.schema import schema
 from dpfit.cli.screen import cited, facts, print_json, rows
+
+if TYPE_CHECKING:
+    from dpfit.catalogue import Entry
+
+TIERS = ("recommended", "specialised", "reference")
 
 app = typer.Typer(
     cls=Commands,
@@ -57,37 +62,58 @@ def _options(
 @app.command()
 def algorithms(
     name: Annotated[str | None, typer.Argument(help="One algorithm, to be told all about it.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="List specialised and reference algorithms, too.")] = False,
     results: Annotated[
         bool, typer.Option("--results", help="List theorems of the source documents, and what serves each.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """List every algorithm: what it does, or of one also what it promises and where it comes from."""
-    from dpfit.catalogue import ENTRIES, entry
-    from dpfit.theory.bibliography import resolve
+    """List the recommended algorithms and what each does, or show one of them in full."""
+    from dpfit.catalogue import entries, entry
 
     if results:
         _show_results(name, as_json)
         return
-    chosen = ENTRIES if name is None else (entry(name),)
+    if name is not None:
+        chosen = [entry(name)]
+    else:
+        chosen = [row for tier in (TIERS if everything else TIERS[:1]) for row in entries(tier=tier)]
     if as_json:
         print_json([each.to_json() for each in chosen])
-    elif name is None:
-        table = rows(("name", "what it does"), ((each.name, each.summary) for each in chosen))
-        table.columns[0].no_wrap = True
-        Console().print(table)
+    elif name is not None:
+        _show_entry(chosen[0])
     else:
-        (one,) = chosen
-        told = {
-            "name": one.name,
-            "does": one.summary,
-            "solves": one.problem,
-            "promises": ", ".join(one.guarantees),
-            "reference": one.reference,
-            "plan with": f"from {one.where} import {one.name}",
-        }
-        Console().print(facts(told.items()))
-        Console().print(cited(resolve(one.reference)))
+        for tier in TIERS:
+            lines = [(each.name, each.summary) for each in chosen if each.tier == tier]
+            if lines:
+                table = rows(("name", "what it does"), lines, tier)
+                table.columns[0].no_wrap = True
+                Console().print(table)
+        if not everything:
+            others = sum(1 for _ in entries()) - len(chosen)
+            Console().print(f"dpfit algorithms --all lists {others} more; dpfit algorithms NAME shows one in full.")
+
+
+def _show_entry(one: Entry) -> None:
+    """Print all that an algorithm declares."""
+    from dpfit.theory.bibliography import resolve
+
+    module, _, variable = one.where.partition(":")
+    told = {
+        "name": one.name,
+        "does": one.summary,
+        "tier": one.tier,
+        "solves": one.problem,
+        "promises": ", ".join(one.guarantees),
+        "relations": ", ".join(one.relations),
+        "protects": " or ".join(f"{unit}s" for unit in one.units),
+        "supports": ", ".join(one.supports) or "no optional facts",
+        "options": ", ".join(one.options) or "none",
+        "reference": one.reference,
+        "plan with": f"from {module} import {variable}",
+    }
+    Console().print(facts(told.items()))
+    Console().print(cited(resolve(one.reference)))
 
 
 def _show_results(name: str | None, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -197,15 +197,15 @@ class Budget:
 
     def _remaining_mu(self, event: Event) -> float:
         """The largest mu of a mechanism that fits beside ``event`` into an (epsilon, delta) budget."""
-        from dpfit.privacy.calibrate import calibrate  # which imports this module
+        from dpfit.privacy.calibrate import AtLevel, calibrate  # which imports this module
 
-        def beside(level: float) -> _Beside:
-            return _Beside(Composed((event, GaussianPrivate(1 / level))), 1 / level)
+        def beside(level: float) -> AtLevel:
+            return AtLevel(Composed((event, GaussianPrivate(1 / level))), level)
 
         closed = account.curve(beside(1.0).event, self.relation).closed_form
         kept_back = replace(self, delta=(self.delta or 0.0) * (1 - (_CLOSED_SLACK if closed else _GRID_SLACK)))
         try:
-            return calibrate(beside, kept_back).mu
+            return 1 / calibrate(beside, kept_back).level
         except NotReachable:
             raise NotReachable(_nothing_left(event)) from None
 
@@ -241,13 +241,6 @@ class Budget:
             k: v for k, v in self.to_json().items() if (k, v) not in (("unit", "record"), ("relation", "replace"))
         }
         return f"Budget({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
-
-
-class _Beside(NamedTuple):
-    """An event and a mu-GDP mechanism after it."""
-
-    event: Event
-    mu: float
 
 
 def _nothing_left(event: Event) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol, TypeVar, overload
+from typing import NamedTuple, Protocol, TypeVar, overload
 
 from dpfit.privacy import account, gaussian
 from dpfit.privacy.budget import NEVER_PURE, Budget, NotReachable
 from dpfit.privacy.event import Event
 
-__all__ = ["FINE_TOLERANCE", "TOLERANCE", "NotReachable", "calibrate"]
+__all__ = ["FINE_TOLERANCE", "TOLERANCE", "AtLevel", "NotReachable", "calibrate"]
 
 TOLERANCE = 1e-4
 """Relative width of the final bracket: the noise returned is at most this much above the smallest."""
@@ -27,6 +27,17 @@ class HasEvent(Protocol):
     @property
     def event(self) -> Event:
         """What is done to the data."""
+
+
+class AtLevel(NamedTuple):
+    """An event and its noise level.
+
+    A search passes through levels at which some mechanisms refuse to exist, for example because no grid holds their
+    noise. Such a mechanism is made once, at the level that was found for its event.
+    """
+
+    event: Event
+    level: float
 
 
 T = TypeVar("T", bound=Event | HasEvent)
@@ -52,7 +63,7 @@ def calibrate(
 
     The result meets the budget when accounted again; a relative `TOLERANCE` less noise would not. ``make`` is called at
     each level tried, about ten times, so it must not search by itself: take `Budget.remaining_after` or
-    `Budget.per_call` for what is inside, and plan it once.
+    `Budget.per_call` for what is inside, and plan it once. Where it checks more than its event, see `AtLevel`.
 
     >>> from dpfit.privacy.event import Composed, Gaussian
     >>> round(calibrate(Gaussian, Budget(epsilon=1, delta=1e-6)).noise_multiplier, 4)

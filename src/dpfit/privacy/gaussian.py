@@ -9,6 +9,7 @@ Reference: [Liu24] Definition 3.3.1, equations (3.9)-(3.10), Lemma 3.6.3; [ASAP]
 from __future__ import annotations
 
 import math
+from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,12 +70,24 @@ def epsilon(mu: float, delta: float) -> float:
     return root
 
 
-def mu(epsilon: float, delta: float) -> float:
-    """Largest mu whose curve passes below (epsilon, delta), rounded down.
+@overload
+def mu(epsilon: float, delta: float) -> float: ...
+
+
+@overload
+def mu(epsilon: NDArray[np.float64], delta: ArrayLike) -> NDArray[np.float64]: ...
+
+
+def mu(epsilon: float | NDArray[np.float64], delta: ArrayLike) -> float | NDArray[np.float64]:
+    """Largest mu whose curve passes below (epsilon, delta), rounded down; an array for arrays of at least one axis.
 
     >>> round(mu(epsilon=1, delta=1e-6), 5)
     0.2367
+    >>> mu(np.array([0.5, 1.0]), 1e-6).round(5).tolist()
+    [0.12411, 0.2367]
     """
+    if np.ndim(epsilon) or np.ndim(delta):
+        return _mu(*np.broadcast_arrays(np.asarray(epsilon, float), np.asarray(delta, float)))
     eps = non_negative("epsilon", epsilon)
     target = probability("delta", delta)
     if target == 0.0 or math.isinf(eps):
@@ -102,6 +115,29 @@ def mu(epsilon: float, delta: float) -> float:
     while _delta(root, eps) > target:
         root *= 1 - 1e-12
     return root
+
+
+def _mu(eps: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`mu` of arrays, by halving on a log scale: the lower end of the bracket, whose delta is within the target."""
+    if not (np.all(eps >= 0) and np.all((target >= 0) & (target <= 1))):
+        raise ValueError("epsilon must be at least 0 and delta must lie between 0 and 1")
+    regular = np.isfinite(eps) & (target > 0) & (target < 1)
+    limits = np.where(np.isinf(eps) | (target == 1), math.inf, 0.0)
+    eps, target = np.where(regular, eps, 1.0), np.where(regular, target, 0.5)
+    # delta(mu, epsilon) is at most delta(mu, 0), about 0.4 mu, so the first low end is within the target, but for the
+    # rounding of tiny numbers: what is not within it in the end is zero.
+    low, high = np.minimum(target, 1e-12), np.maximum(1.0, np.sqrt(eps))
+    while np.any(short := delta(high, eps) < target):
+        high = np.where(short, 2 * high, high)
+    low, high = np.log(low), np.log(high)
+    while np.any(high - low > 1e-13 * np.maximum(1.0, np.abs(low))):
+        middle = (low + high) / 2
+        within = delta(np.exp(middle), eps) <= target
+        low, high = np.where(within, middle, low), np.where(within, high, middle)
+    root = np.exp(low)
+    for less in 1e-12 * 4.0 ** np.arange(20):
+        root = np.where(delta(root, eps) > target, root * (1 - less), root)
+    return np.where(regular & (delta(root, eps) <= target), root, limits)
 
 
 def closed_form_mu(epsilon: float, delta: float) -> float:

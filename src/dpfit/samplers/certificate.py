@@ -57,7 +57,7 @@ class WithinWasserstein(Certificate):
     """Draw and target can be coupled so that they are never further apart than ``distance`` (Euclidean W-infinity).
 
     Alone this promises nothing: neighbouring laws may be disjoint and still this close. Noise of the size of the
-    distance makes it a promise (`dpfit.solvers.gibbs.asap_perturb`).
+    distance makes it a promise (`dpfit.solvers.gibbs.perturbed_sample`).
     """
 
     kind = "certificate_wasserstein"

@@ -37,12 +37,10 @@ TUNING = AutoTuning()
 
 def candidates() -> tuple[Algorithm[Minimize], ...]:
     """Return the algorithms among which `auto` chooses."""
-    from dpfit.solvers.gradient.noisy_gd import noisy_gd
-    from dpfit.solvers.gradient.preconditioned_gd import preconditioned_gd
-    from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
-    from dpfit.solvers.perturbation.output_perturbation import output_perturbation
+    from dpfit.core.registry import entries
 
-    return noisy_gd, objective_perturbation, output_perturbation, preconditioned_gd
+    rows = (row for row in entries(problem=Minimize.kind) if row.auto_candidate)
+    return tuple(row.load() for row in sorted(rows, key=lambda row: row.name))
 
 
 class Candidate(NamedTuple):
@@ -99,6 +97,7 @@ class Auto(Algorithm[Minimize]):
         {"ridge", "domain", "centre", "trust_ball", "ridge_map", "population"}
     )
     tier = "recommended"
+    listed = False
 
     def _plan(
         self, problem: Minimize, budget: Budget, *, max_passes: int = 300, currency: str | None = None
@@ -146,8 +145,8 @@ def _require_quick(name: str, problem: Minimize, budget: Budget) -> None:
         )
     if problem.n_features > TUNING.max_columns or problem.n * problem.n_features > TUNING.max_entries:
         raise ValueError(
-            f"preconditioned_gd is skipped above {TUNING.max_columns} columns or {TUNING.max_entries:.0e} entries; pass "
-            "solver='preconditioned_gd' to use it"
+            f"preconditioned_gd is skipped above {TUNING.max_columns} columns or {TUNING.max_entries:.0e} entries; "
+            "pass solver='preconditioned_gd' to use it"
         )
 
 

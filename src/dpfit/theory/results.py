@@ -327,13 +327,13 @@ _LIU24 = (
     (
         "Theorem 3.4.1",
         "Gaussian DP of strongly log-concave samples (also Theorem 3.2.1)",
-        "dpfit.solvers.gibbs.asap_perturb.exact_sample",
+        "dpfit.solvers.gibbs.perturbed_sample.LossSensitivity",
         "works",
     ),
     (
         "Corollary 3.4.3",
         "Divergences of strongly log-concave samples",
-        "dpfit.solvers.gibbs.asap_perturb.exact_sample",
+        "dpfit.solvers.gibbs.perturbed_sample.LossSensitivity",
         "works",
     ),
     ("Algorithm 13", "Alternating sampler", "dpfit.samplers.alternating_sampler.AlternatingSampler", "works"),
@@ -422,7 +422,7 @@ _LIU24 = (
     (
         "Theorem 4.1.3",
         "Gaussian DP of strongly log-concave samples in any norm",
-        "dpfit.solvers.gibbs.asap_perturb.exact_sample",
+        "dpfit.solvers.gibbs.perturbed_sample.LossSensitivity",
         "partly",
         "Euclidean norm only",
     ),
@@ -762,7 +762,7 @@ _GT20 = (
 _ASAP = (
     ("Definition 2", "Hockey-stick divergence", "dpfit.privacy.gaussian.delta", "works"),
     ("Definition 3", "Gaussian differential privacy", "dpfit.privacy.event.GaussianPrivate", "works"),
-    ("Lemma 4", "Gaussian DP of posterior samples", "dpfit.solvers.gibbs.asap_perturb.exact_sample", "works"),
+    ("Lemma 4", "Gaussian DP of posterior samples", "dpfit.solvers.gibbs.perturbed_sample.LossSensitivity", "works"),
     (
         "Lemma 5",
         "Pure DP of posterior samples",

@@ -32,7 +32,8 @@ from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import WithinWasserstein
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
 from dpfit.samplers.proximal_sampler_winf import PreconditionedSampler, ProximalSampler
-from dpfit.solvers.gibbs.asap_perturb import PROMISES, PerturbedSample, asap_perturb
+from dpfit.solvers.gibbs.asap_perturb import asap_perturb
+from dpfit.solvers.gibbs.perturbed_sample import PROMISES, LossSensitivity, PerturbedSample
 
 RELATIONS = ("replace", "add_remove")
 BALL = L2Ball(1, 1.0)
@@ -84,7 +85,7 @@ def test_the_range_is_that_of_losses_not_of_slopes(loss, relation):
         largest = max(np.ptp(v) for v in values)
     else:
         largest = max(np.ptp(v - w) for v in values for w in values)
-    change = PerturbedSample.change(problem, relation)
+    change = LossSensitivity.of(problem, relation)
     assert largest <= change.range <= change.lipschitz * 3.0 * (1 + 1e-9)
     if relation == "add_remove" or isinstance(loss, Logistic | Hinge):
         assert largest > 0.99 * change.range
@@ -281,16 +282,16 @@ def test_hostile_records_are_repaired(value, domain):
 def test_refusals_come_before_the_data():
     for problem, match in (
         (replace(logistic(), domain=None), "bounded domain"),
-        (replace(logistic(), ridge=0.0), "ridge above zero"),
-        (logistic(domain=L1Ball(2, 1.0)), "balls and boxes"),
+        (replace(logistic(), ridge=0.0), "ridge > 0"),
+        (logistic(domain=L1Ball(2, 1.0)), "a ball or a box"),
     ):
         with pytest.raises(ValueError, match=match):
             asap_perturb.plan(problem, Budget(mu=1.0))
     with pytest.raises(ValueError, match="convex loss"):
         asap_perturb.plan(replace(logistic(), loss=custom(is_convex=False)), Budget(mu=1.0))
-    with pytest.raises(ValueError, match="without corners"):
+    with pytest.raises(ValueError, match="smooth generalized linear loss"):
         asap_perturb.plan(replace(logistic(), loss=Hinge()), Budget(mu=1.0), sampler="preconditioned")
-    with pytest.raises(ValueError, match="single records"):
+    with pytest.raises(ValueError, match="protects records"):
         asap_perturb.plan(logistic(), Budget(mu=1.0, unit="user"))
     mechanism = asap_perturb.plan(logistic(), Budget(mu=1.0), sampler="proximal").mechanism
     for changed in ({"strong_convexity": mechanism.sampler.strong_convexity * 1.01}, {"radius": 0.5}):

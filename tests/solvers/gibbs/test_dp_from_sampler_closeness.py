@@ -50,7 +50,7 @@ class Says(Spec):
 
 
 def ideal_mu(plan, relation):
-    change = plan.mechanism.problem.lipschitz(relation)
+    change = plan.mechanism.problem.constants(relation).gradient_sensitivity
     return change * math.sqrt(plan.mechanism.inverse_temperature / (100 * 0.1))
 
 

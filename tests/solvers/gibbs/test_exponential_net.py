@@ -131,11 +131,13 @@ def test_refusals():
     with pytest.raises(ValueError, match="bounded domain"):
         exponential_net.plan(replace(linear(), domain=None), Budget(epsilon=1.0))
     softmax = Minimize(n=3, loss=Softmax(2), bounds=Bounds(1.0), n_features=1, domain=L2Ball(2, 1.0))
-    with pytest.raises(ValueError, match="no net for a loss"):
+    with pytest.raises(ValueError, match="several classes"):
         exponential_net.plan(softmax, Budget(epsilon=1.0))
-    mechanism = NetChoice(1.0, linear(), "replace", 4)
-    for data, match in ((np.ones(3), "records"), (InMemory(np.ones((3, 2)), np.ones(3)), "1 numbers")):
+    plan = exponential_net.plan(linear(), Budget(epsilon=1.0))
+    for data, match in (
+        (np.ones(3), "InMemory"),
+        (InMemory(np.ones((3, 2)), np.ones(3)), "rows of 1 entries"),
+        (InMemory(np.ones((2, 1)), np.ones(2)), "n = 3"),
+    ):
         with pytest.raises(ValueError, match=match):
-            mechanism.run(data, Run(Source(1)))
-    with pytest.raises(ValueError, match="n = 3"):
-        mechanism.run(InMemory(np.ones((2, 1)), np.ones(2)), Run(Source(1)))
+            plan.run(data, random_state=1)

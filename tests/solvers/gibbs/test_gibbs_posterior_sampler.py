@@ -136,6 +136,14 @@ def test_a_prior_precision_is_the_ridge_it_amounts_to():
     assert chain.steps == pytest.approx(4100, rel=0.01)
 
 
+@pytest.mark.parametrize("n", [1, 7, 30])
+def test_tiny_budgets_are_met_to_the_last_digit(n):
+    budget = Budget(epsilon=1e-6, delta=1e-6)
+    plan = gibbs_posterior_sampler.plan(logistic(n, 2, 0.1), budget, tolerance=0.1)
+    assert plan.guarantee.meets(budget)
+    assert plan.guarantee.mu == pytest.approx(budget.gaussian_mu, rel=1e-6)
+
+
 def test_several_samples_are_a_composition_of_plans():
     part = gibbs_posterior_sampler.plan(logistic(50, 1, 0.1), Budget(mu=0.5))
     together = Composition(tuple(Stage(f"sample_{k}", part) for k in range(4)))

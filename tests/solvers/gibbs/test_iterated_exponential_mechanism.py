@@ -12,7 +12,12 @@ from dpfit.core import Minimize
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic
 from dpfit.privacy import Budget, NotReachable
-from dpfit.solvers.gibbs.iterated_exponential_mechanism import iterated_exponential_mechanism, planned_stages
+from dpfit.solvers.gibbs.ball_schedule import BallSchedule, FirstBall
+from dpfit.solvers.gibbs.iterated_exponential_mechanism import iterated_exponential_mechanism
+
+
+def planned_stages(d, n, ridge, change, epsilon, radius, miss, most):
+    return BallSchedule.best(d, n, ridge, FirstBall(radius, change, epsilon), miss, most)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_stages_compose_to_the_budget(relation):
     problem = Minimize(n=10**6, loss=Logistic(), bounds=Bounds(1.0), n_features=3, ridge=0.1)
     budget = Budget(epsilon=0.5, relation=relation)
     plan = iterated_exponential_mechanism.plan(problem, budget)
-    radii = [stage.mechanism.problem.domain.norm_bound for stage in plan.stages]
+    radii = [stage.plan.mechanism.problem.trust_ball.norm_bound for stage in plan.stages]
     assert plan.guarantee.meets(budget)
     assert plan.guarantee.pure > 0.48
     assert radii[0] == pytest.approx(10.0)  # lipschitz / ridge
@@ -84,9 +89,9 @@ def test_later_samples_are_nearer():
     size = np.abs(values).mean(axis=0)
     assert size[-1] < size[0]
     for stage, after in zip(plan.stages[:-1], values[:, 1:].T, strict=True):
-        assert np.all(np.abs(after) <= stage.mechanism.problem.domain.norm_bound)
+        assert np.all(np.abs(after) <= stage.plan.mechanism.problem.trust_ball.norm_bound)
     # Each sample is normal with variance 1 / (t n ridge), restricted to its ball.
-    last = plan.stages[-1].mechanism
+    last = plan.stages[-1].plan.mechanism
     assert np.mean(values[:, -1] ** 2) <= 1.6 / (last.inverse_temperature * n)
 
 
@@ -95,8 +100,8 @@ def test_corners_are_welcome_and_a_known_radius_helps():
     wide, known = (
         iterated_exponential_mechanism.plan(problem, Budget(epsilon=1.0), radius=radius) for radius in (None, 2.0)
     )
-    assert wide.stages[0].mechanism.problem.domain.norm_bound == pytest.approx(100.0)
-    assert known.stages[0].mechanism.problem.domain.norm_bound == 2.0
+    assert wide.stages[0].plan.mechanism.problem.trust_ball.norm_bound == pytest.approx(100.0)
+    assert known.stages[0].plan.mechanism.problem.trust_ball.norm_bound == 2.0
     assert known.risk.expected < wide.risk.expected
 
 
@@ -104,5 +109,5 @@ def test_refusals():
     problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=1, ridge=0.1)
     with pytest.raises(NotReachable, match="posterior_release"):
         iterated_exponential_mechanism.plan(problem, Budget(mu=1.0))
-    with pytest.raises(ValueError, match="ridge above zero"):
+    with pytest.raises(ValueError, match="ridge > 0"):
         iterated_exponential_mechanism.plan(replace(problem, ridge=0.0), Budget(epsilon=1.0))

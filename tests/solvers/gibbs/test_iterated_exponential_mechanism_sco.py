@@ -10,12 +10,15 @@ from scipy.stats import chi2
 
 from dpfit.core import Minimize, plan_from_json
 from dpfit.data.dataset import InMemory
+from dpfit.data.view import View, part_sizes
 from dpfit.losses import Bounds, LinearLoss, Logistic
-from dpfit.privacy import Budget, NotReachable
+from dpfit.noise import Source
+from dpfit.privacy import Budget, Guarantee, NotReachable
 from dpfit.privacy.event import Composed, Parallel
+from dpfit.solvers.gibbs.ball_schedule import FirstBall
 from dpfit.solvers.gibbs.iterated_exponential_mechanism_sco import (
     iterated_exponential_mechanism_sco,
-    population_stages,
+    population_schedule,
 )
 
 RELATIONS = ("replace", "add_remove")
@@ -35,25 +38,33 @@ def test_each_part_may_spend_the_budget(relation):
     assert plan.guarantee.meets(budget)
     assert plan.guarantee.pure > 0.97
     # Both parts, not their sum and not less: the last stage alone has the whole of epsilon.
-    assert plan.mechanism.last.guarantee.pure > 0.97
-    assert plan.mechanism.balls.guarantee.pure > 0.97
+    assert all(Guarantee(part, plan.basis).pure > 0.97 for part in event.events)
+    assert [stage.part for stage in plan.stages[:-1]] == [0] * (len(plan.stages) - 1)
+    assert plan.stages[-1].part == 1
     assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
 def test_temperatures_and_risk_in_closed_form():
     """t = 0.98 epsilon / (2 change radius); risk d / (t n_2) + lipschitz * difference / (n_2 ridge)."""
     plan = iterated_exponential_mechanism_sco.plan(linear(n=4001), Budget(epsilon=1.0))
-    last = plan.mechanism.last.mechanism
-    radius = last.problem.domain.norm_bound
-    assert last.problem.n == 2000
-    assert plan.mechanism.balls.stages[0].mechanism.problem.n == 2001
+    last = plan.final
+    radius = last.problem.trust_ball.norm_bound
+    assert (plan.stages[0].plan.mechanism.problem.n, last.problem.n) == part_sizes(4001, (0.5, 0.5)) == (2000, 2001)
     assert last.inverse_temperature == pytest.approx(0.98 / (2 * 2.0 * radius), rel=0.01)
-    assert plan.risk.expected == pytest.approx(2 * 2.0 * radius / (0.98 * 2000) + 2.0 / 2000, rel=0.01)
+    assert plan.risk.expected == pytest.approx(2 * 2.0 * radius / (0.98 * 2001) + 2.0 / 2001, rel=0.01)
+
+
+def test_work_counts_each_record_of_a_part_once():
+    """A pass over a half is half a pass, and has as many gradients as the half has records."""
+    plan = iterated_exponential_mechanism_sco.plan(linear(), Budget(epsilon=1.0))
+    passes = [stage.plan.mechanism.work.passes for stage in plan.stages]
+    assert plan.work.passes == pytest.approx(sum(passes) / 2)
+    assert plan.work.gradients == pytest.approx(plan.work.passes * 4000)
 
 
 def test_radii():
     problem = linear(n=10**6, d=3, ridge=0.2)
-    stages = population_stages(problem, 2.0, 1.0, 5.0, 1e-4, most=6)
+    stages = population_schedule(problem, FirstBall(5.0, 2.0, 1.0), 1e-4, most=6)
     first = len(stages.radii) - 1
     tail = 1e-4 / 2 / first
     drift = 2.0 / 0.2 * math.sqrt(2 * math.log(2 / tail) / (5 * 10**5))
@@ -74,13 +85,17 @@ def test_the_minimizer_of_a_sample_is_as_near_that_of_the_population_as_the_radi
         assert beyond.mean() <= tail
 
 
-def test_the_last_sample_sees_other_records_than_the_balls():
-    """With the same noise, changed even rows move the balls and changed odd rows do not."""
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_last_sample_sees_other_records_than_the_balls(relation):
+    """With the same noise, changed rows of the first part move the balls and those of the second do not."""
     n = 400
-    plan = iterated_exponential_mechanism_sco.plan(linear(n), Budget(epsilon=4.0))
+    plan = iterated_exponential_mechanism_sco.plan(linear(n), Budget(epsilon=4.0, relation=relation))
     rows = np.where(np.arange(n) % 4 < 2, 1.0, -1.0)[:, None]
+    numbered = View(InMemory(np.arange(n)[:, None], np.zeros(n)), relation, "record", Source(3))
+    first, second = (part.whole.rows[:, 0].astype(int) for part in numbered.parts((0.5, 0.5)))
+    assert sorted([*first, *second]) == list(range(n))
     even, odd = rows.copy(), rows.copy()
-    even[::2], odd[1::2] = 1.0, 1.0
+    even[first], odd[second] = 1.0, 1.0
     values = [plan.run(InMemory(r, np.zeros(n)), random_state=3).value for r in (rows, odd, even)]
     assert np.array_equal(values[0][0], values[1][0])
     assert not np.array_equal(values[0][-1], values[1][-1])
@@ -104,11 +119,10 @@ def test_refusals():
         iterated_exponential_mechanism_sco.plan(replace(linear(), objective="empirical"), Budget(epsilon=1.0))
     with pytest.raises(NotReachable, match="pure epsilon"):
         iterated_exponential_mechanism_sco.plan(linear(), Budget(mu=1.0))
-    with pytest.raises(ValueError, match="ridge above zero"):
+    with pytest.raises(ValueError, match="ridge > 0"):
         iterated_exponential_mechanism_sco.plan(replace(linear(), ridge=0.0), Budget(epsilon=1.0))
-    removed = iterated_exponential_mechanism_sco.plan(linear(), Budget(epsilon=1.0, relation="add_remove"))
-    with pytest.raises(ValueError, match="removing a row"):
-        replace(removed.mechanism, by="index")
+    with pytest.raises(ValueError, match="at least two records"):
+        iterated_exponential_mechanism_sco.plan(linear(1), Budget(epsilon=1.0))
     logistic = replace(linear(), loss=Logistic())
     with pytest.raises(ValueError, match="whole number of at least 2"):
         iterated_exponential_mechanism_sco.plan(logistic, Budget(epsilon=1.0), most=1)

@@ -15,8 +15,8 @@ from dpfit.noise import Source
 from dpfit.privacy import Budget
 from dpfit.solvers.gibbs.asap_perturb import asap_perturb
 from dpfit.solvers.gibbs.localized_asap import localized_asap
+from dpfit.solvers.gibbs.perturbed_sample import PerturbedSample
 from dpfit.solvers.gibbs.posterior_release import posterior_release
-from dpfit.solvers.gibbs.regularized_exp_mech import RegularizedSample
 
 RELATIONS = ("replace", "add_remove")
 
@@ -86,23 +86,21 @@ def test_refusals():
     problem = Minimize(n=10, loss=Logistic(), bounds=Bounds(1.0), n_features=1)
     with pytest.raises(ValueError, match="bounded domain"):
         posterior_release.plan(problem, Budget(mu=1.0))
-    with pytest.raises(ValueError, match="ridge above zero, or a bounded domain"):
+    with pytest.raises(ValueError, match="a bounded domain that is a ball or a box, or a pure budget and ridge > 0"):
         posterior_release.plan(problem, Budget(epsilon=1.0))
-    with pytest.raises(ValueError, match="without corners"):
+    with pytest.raises(ValueError, match="smooth loss where there is no domain"):
         posterior_release.plan(replace(problem, loss=Absolute(), ridge=1.0), Budget(epsilon=1.0))
 
 
 @dataclass(frozen=True)
-class Colder(RegularizedSample):
+class Colder(PerturbedSample):
     """Draws at twice the inverse temperature that it declares."""
 
     kind = "test_colder_posterior_sample"
 
     def run_many(self, data, run, count):
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return RegularizedSample(**own | {"inverse_temperature": 2 * self.inverse_temperature}).run_many(
-            data, run, count
-        )
+        return PerturbedSample(**own | {"inverse_temperature": 2 * self.inverse_temperature}).run_many(data, run, count)
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """The regularized exponential mechanism: ridges, temperatures and bounds in closed form, both risks."""
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, CustomLoss, LinearLoss, Logistic
 from dpfit.noise import Source
 from dpfit.privacy import Budget
+from dpfit.privacy.spec import from_json
+from dpfit.solvers.gibbs.perturbed_sample import PerturbedSample
 from dpfit.solvers.gibbs.posterior_release import posterior_release
 from dpfit.solvers.gibbs.regularized_exp_mech import regularized_exp_mech
 
@@ -121,11 +125,26 @@ def test_the_population_risk_is_below_the_bound():
     assert 0 < np.mean(excess) < plan.risk.expected
 
 
+def test_samples_of_earlier_versions_are_read():
+    """A chosen ridge had a mechanism of its own kind; the event and the predicted risk stay."""
+    stored = json.loads((Path(__file__).parents[2] / "fixtures/v0_1/plans/regularized_exp_mech.json").read_text())
+    asked = {"pure": {"epsilon": 1.0}, "approximate": {"epsilon": 1.0, "delta": 1e-6}, "gdp": {"mu": 1.0}}
+    for case, content in stored.items():
+        kind, relation = case.split("/")
+        budget = Budget(**asked.get(kind, {"rho": 0.5}), relation=relation)
+        read = from_json(content["plan"]["mechanism"], PerturbedSample)
+        plan = regularized_exp_mech.plan(regularized_exp_mech.example(relation).problem, budget)
+        assert content["plan"]["mechanism"]["kind"] == "regularized_sample"
+        assert read.event.to_json() == content["event"]
+        assert read.risk.expected == pytest.approx(plan.risk.expected, rel=1e-12)
+        assert read.own_ridge == 0.0
+
+
 def test_refusals_come_before_the_data():
     with pytest.raises(ValueError, match="bounded domain"):
         regularized_exp_mech.plan(replace(linear(), domain=None), Budget(mu=1.0))
     odd = CustomLoss(value_function=abs, gradient_function=abs, lipschitz_bound=1.0)
     with pytest.raises(ValueError, match="convex"):
         regularized_exp_mech.plan(replace(linear(), loss=odd), Budget(mu=1.0))
-    with pytest.raises(ValueError, match="single records"):
+    with pytest.raises(ValueError, match="protects records"):
         regularized_exp_mech.plan(replace(linear(), loss=Logistic()), Budget(mu=1.0, unit="user"))

@@ -257,3 +257,18 @@ def test_a_domain_keeps_the_iterate():
         last_iterate_gd.plan(problem, Budget(mu=0.1)).run(InMemory(np.ones((9, 1)), np.ones(9)), random_state=1).value
     )
     assert abs(value[0]) <= 0.1 + 1e-12
+
+
+def test_a_start_outside_of_the_domain_moves_no_step_further_than_declared():
+    """Squared losses have their constants inside of the domain only."""
+    facts = {"loss": Squared(), "bounds": Bounds(1.0, -1.0, 1.0), "n_features": 2, "domain": L2Ball(2, 1.0)}
+    problem = Minimize(n=1, ridge=0.1, start=(9.0, 0.0), **facts)
+    mechanism = last_iterate_gd.plan(problem, Budget(mu=1e4), max_passes=1).mechanism
+    quiet = replace(mechanism, noise=mechanism.shift * 1e-3)
+    # Without a domain to project on, the step itself is seen.
+    free = replace(quiet, problem=replace(problem, domain=None))
+    ends = [
+        free.step(quiet.init(data, Run(Source(1))), 0, data, Run(Source(1)))
+        for data in (InMemory([[0.3, 0.95]], [-1.0]), InMemory([[0.3, -0.95]], [-1.0]))
+    ]
+    assert np.linalg.norm(ends[0] - ends[1]) <= mechanism.shift

@@ -8,21 +8,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpfit.core import Chain, Minimize, Run, plan_from_json
+from dpfit.core import Minimize, Run, Step, TransformedPlan, plan_from_json
 from dpfit.data.dataset import Blocks, InMemory
 from dpfit.geometry import L2Ball
 from dpfit.geometry.symmetric import pack, unpack
 from dpfit.losses import Bounds, Huber, Logistic, SmoothedHinge, Softmax
-from dpfit.noise import Grid, Source
+from dpfit.mechanisms.aggregates.schedule import Schedule
+from dpfit.noise import Source
 from dpfit.privacy import Budget, NotReachable
+from dpfit.solvers.descents.descent import trajectory_basis
+from dpfit.solvers.descents.momentum import momentum_descent
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.gradient.preconditioned_gd import (
-    MappedGD,
-    PreconditionedGD,
+    IsotropicRule,
+    MappedRows,
     SecondMoments,
     _spread,
+    isotropic_preconditioner,
     preconditioned_gd,
-    rounding_geometry,
 )
 
 RELATIONS = ("replace", "add_remove")
@@ -74,25 +77,40 @@ MOMENTS = [np.diag([0.5, 0.02]), np.array([[0.3, 0.29], [0.29, 0.3]]), -np.eye(2
 @pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), Huber(0.7)], ids=lambda loss: loss.kind)
 def test_no_neighbour_moves_the_sum_behind_the_map_further_than_declared(moments, relation, loss):
     problem = Minimize(n=6, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2)
-    descent = PreconditionedGD(problem, relation, 1.0, 5, 0.01).bind((moments,)).descent
-    grid = Grid.fitting(descent.clip, 2, "l2")
+    rows, descent = IsotropicRule(problem, relation, 1.0, 5, 0.01).mapped(moments)
+    clip_norm = descent.optimizer.clip_norm
+    grid, sensitivity = descent.aggregate.scale(descent.asked(clip_norm))
     corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.6, 9.0), repeat=2)] + [np.array([np.nan, 1.0])]
     records = list(itertools.product(corners, (-1.0, 1.0, 7.0)))
     largest = 0.0
     for point in (np.zeros(2), np.array([50.0, -20.0]), np.array([-3.0, -400.0])):
-        alone = np.array([_sum(descent, [record], point, grid) for record in records])
-        assert np.array_equal(alone.sum(axis=0), _sum(descent, records, point, grid))  # records do not interact
+        alone = np.array([_sum(problem, rows, [record], point, grid, clip_norm) for record in records])
+        together = _sum(problem, rows, records, point, grid, clip_norm)
+        assert np.array_equal(alone.sum(axis=0), together)  # records do not interact
         moves = alone if relation == "add_remove" else (alone[:, None] - alone[None]).reshape(-1, 2)
         largest = max(largest, np.linalg.norm(moves, axis=1).max() * grid.step)
-    assert largest <= descent.sensitivity
+    assert largest <= sensitivity
     # Two steep gradients are opposite only in the limit of long parameters; corners come near that.
-    assert largest >= (0.9 if relation == "add_remove" else 0.6) * descent.sensitivity
+    assert largest >= (0.9 if relation == "add_remove" else 0.6) * sensitivity
 
 
-def _sum(descent, records, point, grid):
-    free = replace(descent, relation="add_remove")  # any number of records
-    seen = free.seen(InMemory(np.array([x for x, _ in records]), np.array([y for _, y in records])))
-    return seen.clipped_sum(descent.problem.loss, point, grid=grid, clip=descent.clip, **descent.problem.guards)
+def _sum(problem, rows, records, point, grid, clip_norm):
+    seen = InMemory(np.array([x for x, _ in records]), np.array([y for _, y in records])).map(rows)
+    return seen.clipped_sum(problem.loss, point, grid=grid, clip=clip_norm, **problem.guards)
+
+
+def mapped_descent(problem, relation, noise_multiplier, step_size, clip_norm, schedule, matrix, shrinkage=0.0):
+    packed = tuple(pack(matrix).tolist())
+    behind = replace(problem, ridge_map=packed)
+    descent = momentum_descent(behind, relation, noise_multiplier, step_size, clip_norm, schedule, shrinkage)
+    rows = MappedRows(problem.bounds, bool(problem.guards.get("binary", False)), packed)
+    return TransformedPlan(rows, Step(descent, trajectory_basis(problem.loss, Budget(mu=1.0, relation=relation))))
+
+
+def bound(plan, matrix):
+    """The second stage as it runs after this release."""
+    stage = plan.stages[1]
+    return stage.binding.bound(stage.plan, {"moments": matrix})
 
 
 def test_the_map_makes_moments_alike_and_no_row_longer():
@@ -100,7 +118,7 @@ def test_the_map_makes_moments_alike_and_no_row_longer():
     root = rng.normal(size=(4, 4))
     moments = root @ np.diag([1.0, 0.1, 0.01, 1e-9]) @ root.T / 50
     spectrum, vectors = np.linalg.eigh(moments)
-    squares, usual, moment = rounding_geometry(spectrum, 1e-4, 1.0, 1.5)
+    squares, usual, moment = isotropic_preconditioner(spectrum, 1e-4, 1.0, 1.5)
     matrix = (vectors * np.sqrt(squares)) @ vectors.T
     values = np.linalg.eigvalsh(matrix @ moments @ matrix)
     assert values[1:] == pytest.approx(np.full(3, values[-1]))
@@ -116,7 +134,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
     n, steps, size, multiplier, clip, ridge = 1000, 5, 0.4, 2.0, 30.0, 0.3
     problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), n_features=2, ridge=ridge)
     shrink = np.array([0.5, 1.0])
-    tried = MappedGD(problem, relation, multiplier, steps, size, clip, average=0.0, matrix=tuple(pack(np.diag(shrink))))
+    tried = mapped_descent(problem, relation, multiplier, size, clip, Schedule(steps, average=0.0), np.diag(shrink))
     data = InMemory(np.tile(np.diag([1.0, 0.6]), (n // 2, 1)), np.tile([8.0, -4.0], n // 2))
     # Curvatures and targets of the objective in the coordinates behind the map.
     curvatures = shrink**2 * (np.array([1.0, 0.36]) / 2 + ridge)
@@ -127,7 +145,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
         gains = [gain * (1 - size * curvatures) for gain in gains] + [np.full(2, size)]
     moved = (2 if relation == "replace" else 1) * clip
     scale = shrink * moved * multiplier * math.sqrt(steps) / n * np.sqrt((np.array(gains) ** 2).sum(axis=0))
-    outputs = np.array(tried.run_many(data, Run(Source(5)), 20_000))
+    outputs = np.array(tried.execute_many(data, Run(Source(5)), 20_000))
     assert np.all(np.abs(outputs.mean(axis=0) - shrink * point) < 6 * scale / math.sqrt(len(outputs)))
     # Six standard errors of a variance are 6%; noise that is 10% off is 20%.
     assert outputs.var(axis=0) == pytest.approx(scale**2, rel=0.06)
@@ -160,9 +178,9 @@ def test_the_longest_steps_settle(loss):
     problem, category, labels = categories(loss)
     data, plan = InMemory(np.eye(3)[category], labels), preconditioned_gd.plan(problem, Budget(mu=1e3))
     matrix, theta = plan.run(data, random_state=1).value
-    descent = plan.stages[1].mechanism.bind((matrix,)).descent
-    assert descent.momentum == 0.0
-    assert descent.step_size * loss.smoothness(Bounds(1.0)).value > 3  # far too long for rows that point one way
+    moves = bound(plan, matrix).final.optimizer
+    assert moves.schedule.momentum == 0.0
+    assert moves.step_size * loss.smoothness(Bounds(1.0)).value > 3  # far too long for rows that point one way
     for j in range(3):
         near = theta[j] + np.linspace(-0.01, 0.01, 2001)
         losses = loss.value(near[:, None], labels[category == j]).mean(axis=1)
@@ -173,12 +191,8 @@ def test_a_matrix_of_noise_is_predicted_to_do_harm():
     """Many columns and a small share of a small budget: the geometry is random. With public moments it is not."""
     problem = Minimize(n=2000, loss=Logistic(), bounds=Bounds(1.0), n_features=40)
     budget = Budget(mu=0.3)
-
-    def risk(plan):
-        return plan.stages[1].mechanism.risk.expected if isinstance(plan, Chain) else plan.mechanism.risk.expected
-
-    noisy, better = (risk(preconditioned_gd.plan(problem, budget, share=share)) for share in (0.001, 0.1))
-    public = risk(preconditioned_gd.plan(problem, budget, second_moments=np.eye(40) / 40))
+    noisy, better = (preconditioned_gd.plan(problem, budget, share=share).risk.expected for share in (0.001, 0.1))
+    public = preconditioned_gd.plan(problem, budget, second_moments=np.eye(40) / 40).risk.expected
     assert noisy > better > public
 
 
@@ -192,19 +206,23 @@ def test_noise_on_a_matrix_has_the_spread_that_is_supposed():
 def test_long_rows_keep_their_say():
     """Their gradients are clipped, rows are not scaled: that would make the rare category say 0.6 / 0.58."""
     problem, category, labels = categories(Huber(0.2))
-    noisy = preconditioned_gd.plan(problem, Budget(mu=0.5)).stages[1].mechanism.bind((np.diag([0.05, 0.3, 0.65]),))
-    assert noisy.rounded(np.array([0.05, 0.3, 0.65])).usual == pytest.approx(0.58, abs=0.03)
-    theta = replace(noisy.descent, noise_multiplier=1e-6).run(InMemory(np.eye(3)[category], labels), Run(Source(1)))
+    plan = preconditioned_gd.plan(problem, Budget(mu=0.5))
+    stage, moments = plan.stages[1], np.array([0.05, 0.3, 0.65])
+    rule = stage.binding._rule(stage.plan.final)
+    assert rule.preconditioner(moments).usual == pytest.approx(0.58, abs=0.03)
+    noisy = bound(plan, np.diag(moments))
+    quiet = noisy.map_steps(lambda d: replace(d, aggregate=replace(d.aggregate, noise_multiplier=1e-6)))
+    theta = quiet.execute(InMemory(np.eye(3)[category], labels), Run(Source(1)))
     assert theta == pytest.approx([np.median(labels[category == j]) for j in range(3)], abs=0.03)
 
 
 def test_the_output_is_shrunk_in_the_geometry_in_which_noise_is_round():
     """Squared lengths are those behind the map: 25 there, of which 5 are taken off, whatever the map makes of them."""
     problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), n_features=2)
-    matrix = tuple(pack(np.diag([1.0, 0.1])).tolist())
-    mechanism = MappedGD(problem, "replace", 1.0, 10, 0.1, 1.0, shrink=5.0, matrix=matrix)
-    none = np.zeros(2)
-    assert mechanism.finish((none, none, np.array([3.0, 4.0]))) == pytest.approx([2.4, 0.32])
+    plan = mapped_descent(problem, "replace", 1.0, 0.1, 1.0, Schedule(10), np.diag([1.0, 0.1]), shrinkage=5.0)
+    state = {"step": 10, "point": np.zeros(2), "velocity": np.zeros(2), "average": np.array([3.0, 4.0])}
+    value = plan.final.finish({"aggregate": {"round": 10}, "optimizer": state})
+    assert plan.transformation.inverse(value) == pytest.approx([2.4, 0.32])
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -244,13 +262,24 @@ def test_budgets_are_met_and_plans_written_down(limit, relation):
 
 def test_the_event_does_not_depend_on_what_was_released():
     plan = preconditioned_gd.plan(logistic(), Budget(mu=1.0), share=0.3)
-    bound = plan.stages[1].bound((np.eye(3),))
-    assert bound.event == plan.stages[1].event
-    assert bound.mechanism.noise_multiplier == pytest.approx(1 / math.sqrt(0.7), rel=1e-6)
-    assert plan.stages[0].mechanism.noise_multiplier == pytest.approx(1 / math.sqrt(0.3), rel=1e-6)
-    assert plan_from_json(bound.to_json()) == bound
+    unbound, after = plan.stages[1].plan, bound(plan, np.eye(3))
+    assert after.event == unbound.event
+    assert after.final.aggregate.noise_multiplier == pytest.approx(1 / math.sqrt(0.7), rel=1e-6)
+    assert plan.stages[0].plan.mechanism.noise_multiplier == pytest.approx(1 / math.sqrt(0.3), rel=1e-6)
+    assert plan_from_json(after.to_json()) == after
     with pytest.raises(ValueError, match="not bound yet"):
-        _ = plan.stages[1].mechanism.descent
+        unbound.execute(InMemory(np.eye(3), np.ones(3)), Run(Source(1)))
+
+
+def test_a_plan_holds_no_matrix_before_it_is_released():
+    plan = preconditioned_gd.plan(logistic(d=40), Budget(mu=1.0))
+    assert len(json.dumps(plan.to_json())) < 4000
+
+
+def test_a_start_is_one_of_the_parameter_and_not_of_the_space_behind_the_map():
+    rule = IsotropicRule(logistic(d=2, start=(0.3, -0.8)), "replace", 1.0, 5, 1e-6)
+    rows, descent = rule.mapped(np.diag([0.5, 0.02]))
+    assert rows.inverse(descent.problem.origin) == pytest.approx([0.3, -0.8])
 
 
 def test_a_promise_that_leans_on_a_public_matrix_says_so():
@@ -313,8 +342,9 @@ def test_steps_spend_what_was_planned_whatever_matrix_was_released(scale, power)
     problem = Minimize(n=5000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=4)
     plan = preconditioned_gd.plan(problem, Budget(mu=0.5))
     matrix = np.diag(scale * np.arange(1, 5.0) ** -power) - 0.3 * scale * np.eye(4)
-    mechanism = plan.stages[1].mechanism.bind((matrix,))
-    spent = math.fsum(1 / mechanism.descent.multipliers**2)
-    assert spent <= 1 / mechanism.noise_multiplier**2
-    assert spent == pytest.approx(1 / mechanism.noise_multiplier**2, rel=1e-9)
-    assert mechanism.descent.forgets > 0
+    aggregate = bound(plan, matrix).final.aggregate
+    planned = plan.stages[1].plan.event.noise_multiplier
+    spent = math.fsum(1 / aggregate.multipliers**2)
+    assert spent <= 1 / planned**2
+    assert spent == pytest.approx(1 / planned**2, rel=1e-9)
+    assert aggregate.schedule.noise_decay > 0

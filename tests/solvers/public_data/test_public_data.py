@@ -1,24 +1,28 @@
 """Descent with public records: exact laws, mirror steps, predictions, and what public records may not touch."""
 
+import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dpfit.core import Minimize
+from dpfit.core import Minimize, plan_from_json
 from dpfit.core.mechanism import Run
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Hinge, Huber, Logistic, SmoothedHinge, Softmax, Squared
+from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
+from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.noise import Source
 from dpfit.privacy import Budget, NotReachable
 from dpfit.privacy.gaussian import delta as gaussian_delta
-from dpfit.solvers.gradient.noisy_gd import practical_rule
-from dpfit.solvers.public_data.descent import Geometry, predicted_risks
-from dpfit.solvers.public_data.pda_dpmd import MIRRORS, MirrorDescent, pda_dpmd
+from dpfit.solvers.descents.descent import Descent
+from dpfit.solvers.descents.rule import tune_descent
+from dpfit.solvers.public_data.descent import AVERAGED, Geometry, predicted_risks
+from dpfit.solvers.public_data.pda_dpmd import MIRRORS, PublicMirror, pda_dpmd
 from dpfit.solvers.public_data.survey import Clipping, survey
-from dpfit.solvers.public_data.warm_start import WarmStartGD, warm_start_gd
+from dpfit.solvers.public_data.warm_start import WarmStart, warm_start_gd
 
 ALGORITHMS = (warm_start_gd, pda_dpmd)
 SPREAD = np.array([0.5, 0.3, 0.1])
@@ -43,17 +47,27 @@ def binary(n, rng):
     return rows, np.where(margins + rng.logistic(size=n) / 4 > 0, 1.0, -1.0)
 
 
+def descent(kind, problem, relation, noise_multiplier, steps, *options):
+    schedule = Schedule(steps, average=AVERAGED)
+    aggregate = ClippedMean(problem.n, noise_multiplier, steps, relation, schedule=schedule)
+    return Descent(problem, aggregate, kind(schedule, *options))
+
+
+def setting_of(mechanism, public):
+    return mechanism.optimizer.setting(mechanism.problem, mechanism.aggregate, public)
+
+
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 @pytest.mark.parametrize("ridge", [0.0, 0.05])
-@pytest.mark.parametrize("kind", [WarmStartGD, MirrorDescent])
+@pytest.mark.parametrize("kind", [WarmStart, PublicMirror])
 def test_on_a_quadratic_the_output_has_the_predicted_law(kind, relation, ridge):
     """Mean and covariance by a matrix recursion of its own; noise that is 10% off is 20% in the variance."""
     rng = np.random.default_rng(3)
     n, steps, multiplier, clip = 400, 4, 0.5, 30.0
     rows, labels = regression(n, rng)
     public = InMemory(*regression(60, rng))
-    mechanism = kind(squared(n, ridge=ridge), relation, multiplier, steps, clip)
-    setting = mechanism.setting(public)
+    mechanism = descent(kind, squared(n, ridge=ridge), relation, multiplier, steps, clip)
+    setting = setting_of(mechanism, public)
     # The step is linear in the gradient: read off its matrix.
     matrix = setting.move(np.zeros((3, 3)), -np.eye(3))
     hessian, moment = rows.T @ rows / n + ridge * np.eye(3), rows.T @ labels / n
@@ -77,7 +91,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(kind, relation, ridge):
 def test_the_quadratic_mirror_step_is_a_damped_newton_step():
     """point - size (H + ridge)^-1 gradient: off-diagonal and diagonal parts fit one pair (size, ridge)."""
     rows, labels = regression(200, np.random.default_rng(0))
-    setting = pda_dpmd.plan(squared(), Budget(mu=1.0)).mechanism.setting(InMemory(rows, labels))
+    setting = setting_of(pda_dpmd.plan(squared(), Budget(mu=1.0)).mechanism, InMemory(rows, labels))
     matrix = setting.move(np.zeros((3, 3)), -np.eye(3))
     hessian = rows.T @ rows / 200
     # size * matrix^-1 = H + ridge, so matrix^-1 is a combination of H and the identity.
@@ -93,9 +107,9 @@ def test_the_mirror_step_solves_its_equation(loss):
     """grad Psi(next) - grad Psi(point) is a multiple of the gradient, at the public fit and far from it."""
     rng = np.random.default_rng(1)
     rows, labels = binary(80, rng)
-    mechanism = MirrorDescent(replace(logistic(), loss=loss), "replace", 1.0, 10)
+    mechanism = descent(PublicMirror, replace(logistic(), loss=loss), "replace", 1.0, 10)
     psi = survey(mechanism.problem, InMemory(rows, labels)).psi
-    setting = mechanism.setting(InMemory(rows, labels))
+    setting = setting_of(mechanism, InMemory(rows, labels))
     points = setting.start + np.array([[0.0, 0.0, 0.0], [3.0, -2.0, 5.0], [-20.0, 10.0, 7.0]])
     gradients = rng.standard_normal((3, 3)) * 0.1
     moved = setting.move(points, gradients)
@@ -114,7 +128,8 @@ def test_short_steps_of_the_fixed_preconditioner_agree_with_the_loss():
     rows, labels = binary(80, np.random.default_rng(1))
     public, gradients = InMemory(rows, labels), 1e-5 * np.eye(3)
     exact, fixed = (
-        MirrorDescent(logistic(), "replace", 1.0, 10, None, mirror).setting(public) for mirror in ("loss", "curvature")
+        setting_of(descent(PublicMirror, logistic(), "replace", 1.0, 10, None, mirror), public)
+        for mirror in ("loss", "curvature")
     )
     one, two = (s.move(np.tile(s.start, (3, 1)), gradients) - s.start for s in (exact, fixed))
     assert one == pytest.approx(two, rel=1e-2)
@@ -183,22 +198,29 @@ def test_the_public_risk_is_predicted(records, most):
     for seed in range(30):
         rng = np.random.default_rng(seed)
         public = InMemory(*regression(records, rng, spread, theta, noise=0.3))
-        setting = WarmStartGD(squared(n=10**6, d=40), "replace", 1.0, 1).setting(public)
+        setting = setting_of(descent(WarmStart, squared(n=10**6, d=40), "replace", 1.0, 1), public)
         predicted.append(setting.public_risk)
         true.append(0.5 * float(((setting.start - theta) ** 2 * spread**2).sum()))
     assert 0.9 <= np.mean(true) / np.mean(predicted) <= most
+
+
+def asked_first(mechanism, public):
+    """The first contribution after this public data set was seen."""
+    problem, moves = mechanism.problem, mechanism.optimizer
+    return moves.ask(problem, moves.init(problem, mechanism.aggregate, public))
 
 
 def test_public_records_touch_neither_promise_nor_noise():
     rng = np.random.default_rng(0)
     few, many = InMemory(*binary(30, rng)), InMemory(*binary(31, rng))
     for algorithm in ALGORITHMS:
-        plan = algorithm.plan(logistic(), Budget(epsilon=1.0, delta=1e-6), clip=0.4)
-        one, two = (plan.mechanism.setting(public).sums for public in (few, many))
+        plan = algorithm.plan(logistic(), Budget(epsilon=1.0, delta=1e-6), clip_norm=0.4)
+        mean = plan.mechanism.aggregate
+        one, two = (mean.scale(asked_first(plan.mechanism, public)) for public in (few, many))
         assert one == two
-        assert math.fsum(1 / one.multipliers**2) <= 1 / plan.mechanism.noise_multiplier**2
-        assert one.sensitivity == pytest.approx(0.8, rel=1e-3)
-        assert one.sensitivity >= 0.8
+        assert math.fsum(1 / mean.multipliers**2) <= 1 / plan.event.noise_multiplier**2
+        assert one[1] == pytest.approx(0.8, rel=1e-3)
+        assert one[1] >= 0.8
         declared = [a for a in plan.basis.assumptions if a.status == "declared"]
         assert any("not protected" in a.text for a in declared)
         assert "not protected" in plan.explain()
@@ -209,17 +231,17 @@ def test_clips_come_from_public_records_and_are_charged(algorithm):
     """The clip moves with the public records, and the sensitivity with the clip."""
     rng = np.random.default_rng(0)
     plan = algorithm.plan(squared(), Budget(mu=1.0))
-    loud, quiet = (plan.mechanism.setting(InMemory(*regression(100, rng, noise=noise))).sums for noise in (1.0, 0.01))
-    assert loud.clip > 20 * quiet.clip
-    for sums in (loud, quiet):
-        assert 2 * sums.clip <= sums.sensitivity <= 2.001 * sums.clip
+    loud, quiet = (asked_first(plan.mechanism, InMemory(*regression(100, rng, noise=noise))) for noise in (1.0, 0.01))
+    assert loud.bound > 20 * quiet.bound
+    for asked in (loud, quiet):
+        assert 2 * asked.bound <= plan.mechanism.aggregate.scale(asked)[1] <= 2.001 * asked.bound
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
 def test_without_public_records_it_is_noisy_descent(algorithm):
     private = InMemory(*binary(500, np.random.default_rng(0)))
     mechanism = algorithm.plan(logistic(), Budget(mu=1.0), steps=12).mechanism
-    plain = practical_rule(logistic(), "replace", mechanism.noise_multiplier, max_passes=12)
+    plain = tune_descent(logistic(), "replace", mechanism.event.noise_multiplier, max_passes=12)
     empty = replace(private, public=InMemory(np.zeros((0, 3)), np.zeros(0)))
     for data in (private, empty):
         assert np.array_equal(mechanism.run(data, Run(Source(1))), plain.run(private, Run(Source(1))))
@@ -237,6 +259,64 @@ def test_too_few_public_records_are_not_looked_at(algorithm):
     )
     assert np.array_equal(few, alone)
     assert not np.array_equal(enough, alone)
+
+
+class Spent:
+    """An account that counts what it was asked to reserve."""
+
+    def __init__(self):
+        self.reserved = 0
+
+    def reserve(self, plan):
+        self.reserved += 1
+
+    def commit(self, token, release):
+        pass
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
+@pytest.mark.parametrize("public", [None, 0, 4], ids=str)
+def test_data_without_a_fallback_are_refused_before_the_charge(algorithm, public):
+    """The squared loss has no gradient bound: without public records nothing could run, and the budget was gone."""
+    rng, account = np.random.default_rng(0), Spent()
+    beside = None if public is None else InMemory(np.ones((public, 3)), np.ones(public))
+    data = InMemory(*regression(1000, rng), public=beside)
+    plan = algorithm.plan(squared(), Budget(mu=1.0), steps=3)
+    with pytest.raises(ValueError, match="at least 5 public records"):
+        plan.run(data, account=account, random_state=1)
+    assert account.reserved == 0
+    enough = replace(data, public=InMemory(*regression(5, rng)))
+    assert np.isfinite(plan.run(enough, account=account, random_state=1).value).all()
+    assert account.reserved == 1
+    clipped = algorithm.plan(squared(), Budget(mu=1.0), steps=3, clip_norm=1.0)
+    assert np.isfinite(clipped.run(data, account=account, random_state=1).value).all()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
+def test_a_declared_number_of_public_records_decides_when_planned(algorithm):
+    private = InMemory(*binary(500, np.random.default_rng(0)))
+    budget = Budget(mu=1.0)
+    few = algorithm.plan(logistic(public=4), budget, steps=12)
+    plain = tune_descent(logistic(public=4), "replace", few.event.noise_multiplier, max_passes=12)
+    assert few.mechanism == plain
+    assert "4 public records" in few.explain()
+    assert "not protected" not in few.explain()
+    enough = algorithm.plan(logistic(public=5), budget, steps=12)
+    assert enough.mechanism.fallback is None
+    with pytest.raises(ValueError, match="at least 5 public records"):
+        enough.run(private, random_state=1)
+    with pytest.raises(ValueError, match="at least 5 public records"):
+        algorithm.plan(squared(public=4), budget)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
+def test_plans_are_written_down_and_their_states_are_not(algorithm, tmp_path):
+    plan = algorithm.plan(logistic(ridge=0.1), Budget(mu=1.0), steps=4)
+    assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    _, data, _ = algorithm.example("replace")
+    small = algorithm.plan(algorithm.example("replace").problem, Budget(mu=1.0), steps=4)
+    with pytest.raises(ValueError, match="cannot be stored"):
+        small.open(data, store=tmp_path / "state")
 
 
 def excess_risks(loss, d, records, draw):
@@ -301,7 +381,7 @@ def test_hostile_records_are_harmless(mirror):
 
 def test_a_separable_public_set_gives_a_finite_start():
     rows = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]] * 10)
-    setting = pda_dpmd.plan(logistic(), Budget(mu=1.0)).mechanism.setting(InMemory(rows, rows[:, 0]))
+    setting = setting_of(pda_dpmd.plan(logistic(), Budget(mu=1.0)).mechanism, InMemory(rows, rows[:, 0]))
     assert np.isfinite(setting.start).all()
     assert setting.start[0] > 0
 
@@ -325,9 +405,9 @@ def test_a_domain_is_kept():
     rng = np.random.default_rng(0)
     problem = squared(500, domain=L2Ball(3, 0.5))
     data = InMemory(*regression(500, rng), public=InMemory(*regression(50, rng)))
-    plan = warm_start_gd.plan(problem, Budget(mu=1.0), clip=1.0)
+    plan = warm_start_gd.plan(problem, Budget(mu=1.0), clip_norm=1.0)
     assert np.linalg.norm(plan.run(data, random_state=1).value) <= 0.5 + 1e-12
-    with pytest.raises(ValueError, match="warm_start_gd takes one"):
+    with pytest.raises(ValueError, match="warm_start_gd, which takes one"):
         pda_dpmd.plan(problem, Budget(mu=1.0))
 
 
@@ -339,12 +419,12 @@ def test_what_cannot_be_planned_is_said(algorithm):
     for loss in (Hinge(), Softmax(3)):
         with pytest.raises(ValueError, match="smooth generalized linear"):
             algorithm.plan(replace(logistic(), loss=loss), budget)
-    for wrong in ({"steps": 0}, {"clip": -1.0}):
+    for wrong in ({"steps": 0}, {"clip_norm": -1.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             algorithm.plan(logistic(), budget, **wrong)
     nothing = InMemory(np.full((2, 3), np.nan), np.zeros(2))
     with pytest.raises(ValueError, match="no public record"):
-        algorithm.plan(logistic(), budget).mechanism.setting(nothing)
+        setting_of(algorithm.plan(logistic(), budget).mechanism, nothing)
 
 
 def test_unknown_mirrors_are_refused():
@@ -375,7 +455,7 @@ def test_mirror_descent_helps_where_features_are_unequal():
         data = InMemory(*regression(n, rng, spread, theta), public=public)
         warm, mirror = (algorithm.plan(problem, Budget(epsilon=1.0, delta=1e-5)) for algorithm in ALGORITHMS)
         outputs = {
-            "public": warm.mechanism.setting(public).start,
+            "public": setting_of(warm.mechanism, public).start,
             "warm": warm.run(data, random_state=seed).value,
             "mirror": mirror.run(data, random_state=seed).value,
         }

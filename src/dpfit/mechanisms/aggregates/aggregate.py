@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from dpfit.core.mechanism import Interactive, Run, State, Work
 from dpfit.data.view import View
 from dpfit.mechanisms.aggregates.contribution import Contribution
-from dpfit.mechanisms.aggregates.sampling import FullBatch, Sampling
+from dpfit.mechanisms.aggregates.sampling import FULL_BATCH, Sampling
 from dpfit.privacy.check import count, one_of, positive
 
 
@@ -29,12 +29,12 @@ class Aggregate(Interactive):
         The privacy unit.
     """
 
-    omitted: ClassVar = ("sampling", "per")
+    omitted: ClassVar[tuple[str, ...]] = ("sampling", "per")
     n: int
     noise_multiplier: float
     rounds: int
     relation: str
-    sampling: Sampling = FullBatch()
+    sampling: Sampling = FULL_BATCH
     per: str = "record"
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ class ClippedMean(Aggregate):
     """
 
     kind = "clipped_mean"
-    omitted: ClassVar = (*Aggregate.omitted, "schedule")
+    omitted: ClassVar[tuple[str, ...]] = (*Aggregate.omitted, "schedule")
     schedule: Schedule | None = None
 
     def __post_init__(self) -> None:

@@ -54,6 +54,9 @@ class FullBatch(Sampling):
         return n
 
 
+FULL_BATCH = FullBatch()
+
+
 @dataclass(frozen=True)
 class Poisson(Sampling):
     """Each round sees each record with probability ``rate``, by a fresh coin. The size of a batch is private.

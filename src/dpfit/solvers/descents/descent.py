@@ -85,20 +85,23 @@ class Descent(Interactive):
 
     def check(self, data: View) -> None:
         if self.fallback is None and not self._has_public(data):
-            least = self.optimizer.needs_public(self.problem)
-            raise ValueError(
-                f"{self.optimizer.kind} needs at least {least} public records with this loss; pass public records with "
-                "the data, or pass clip_norm"
-            )
+            raise self._too_few_public()
 
     def _has_public(self, data: View) -> bool:
         needed = self.optimizer.needs_public(self.problem)
         return not needed or (data.public is not None and len(data.public) >= needed)
 
+    def _too_few_public(self) -> ValueError:
+        least = self.optimizer.needs_public(self.problem)
+        return ValueError(
+            f"{self.optimizer.kind} needs at least {least} public records with this loss; pass public records with the "
+            "data, or pass clip_norm"
+        )
+
     def init(self, data: View, run: Run) -> State:
         if not self._has_public(data):
-            self.check(data)
-            assert self.fallback is not None
+            if self.fallback is None:
+                raise self._too_few_public()
             return self.fallback.init(data, run) | {"fallback": True}
         state = self.optimizer.init(self.problem, self.aggregate, data.public)
         for name, value in self.optimizer.diagnostics(state).items():
@@ -120,6 +123,10 @@ class Descent(Interactive):
     def finish(self, state: State) -> Any:
         running = self._running(state)
         return running.optimizer.result(running.problem, state["optimizer"])
+
+    def adversarial(self, data: Any, neighbour: Any) -> tuple[Any, ...]:
+        """Return no queries: a descent drives itself."""
+        return ()
 
     def run_many(self, data: View, run: Run, count: int) -> Sequence[Any]:
         """Draw independent outputs, each distributed as one call of `run`: one pass and one draw a step for all."""

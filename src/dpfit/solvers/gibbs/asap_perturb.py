@@ -1,4 +1,4 @@
-"""One sample of a Gibbs density, with noise that covers the displacement of its sampler: approximate sample perturbation.
+"""Approximate sample perturbation: one sample of a Gibbs density, plus noise that covers the sampler's displacement.
 
 Guarantee: for every dataset; no convergence is assumed. Arithmetic: bounded where exact rejection draws on a ball and
 the effect of rounding is proven and small; it is then part of the privacy cost. Else idealised: the sampler uses

@@ -138,8 +138,8 @@ class NetChoice(Mechanism):
     def sums(self, data: Dataset) -> Steps:
         """Return the sums of losses at the points, relative to the centre, with the public ridge; in steps."""
         ridge = self.problem.n * self.problem.ridge / 2 * np.sum(self.points**2, axis=1)
-        values: Steps = data.reduce(ClampedLosses(self))
-        return np.round(ridge / self.grid.step).astype(np.int64) + values
+        sums: Steps = np.round(ridge / self.grid.step).astype(np.int64) + data.reduce(ClampedLosses(self))
+        return sums
 
 
 @dataclass(frozen=True)

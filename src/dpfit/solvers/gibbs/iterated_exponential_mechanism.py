@@ -83,7 +83,7 @@ class IteratedExponentialMechanism(Algorithm[Minimize]):
         return Example(problem, InMemory(rows, np.zeros(n)), InMemory(other, np.zeros(len(other))))
 
     def _hint(self, kind: str) -> str:
-        return "use posterior_release for other budgets"
+        return "give pure epsilon, or use posterior_release on a domain"
 
 
 iterated_exponential_mechanism = IteratedExponentialMechanism()

@@ -79,7 +79,7 @@ class IteratedExponentialMechanismSCO(Algorithm[Minimize]):
             half = replace(problem, n=sizes[part])
             step = SampleBudget.in_ball(half, ball, replace(budget, epsilon=spent)).step(sampler)
             binding = BallAround(f"ball {index}") if index else None
-            sample = step.mechanism
+            sample = PerturbedSample.of(step.mechanism)
             stages.append(Stage("sample" if part else f"ball {index + 1}", step, binding, part))
         return Composition(tuple(stages), HALVES, predicted=_population_risk(sample))
 
@@ -89,7 +89,7 @@ class IteratedExponentialMechanismSCO(Algorithm[Minimize]):
         return Example(replace(problem, objective="population"), data, neighbour)
 
     def _hint(self, kind: str) -> str:
-        return "use regularized_exp_mech for other budgets"
+        return "give pure epsilon, or use regularized_exp_mech"
 
 
 def population_schedule(problem: Minimize, first: FirstBall, miss: float, most: int) -> BallSchedule:

@@ -123,11 +123,20 @@ class PerturbedSample(Mechanism):
         if self.own_ridge is not None:
             non_negative("own_ridge", self.own_ridge)
         self.target.check(self.sampler)
+        if bounded_domain(self.problem).reach() > bounded_domain(self.farthest).reach():
+            raise ValueError("trust_ball must be centred where a minimizer can be; use around, which projects")
         if isinstance(self.sampler, GibbsRejection) and (claimed := self.sampler.rounding) is not None:
             proven = rejection_rounding(self.farthest, self.relation, self.inverse_temperature, claimed.distance)
             if proven is None or proven.epsilon > claimed.epsilon:
                 raise ValueError("the sampler's certificate claims less rounding than is proven for this problem")
         _ = self.event, self.sensitivity
+
+    @staticmethod
+    def of(mechanism: Mechanism) -> PerturbedSample:
+        """Return the mechanism of a step that draws a sample; ValueError if it does something else."""
+        if not isinstance(mechanism, PerturbedSample):
+            raise ValueError(f"the mechanism must be a PerturbedSample, got {mechanism.kind!r}")
+        return mechanism
 
     @property
     def event(self) -> Event:
@@ -225,16 +234,10 @@ class BallAround(Binding):
     stage: str
 
     def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
-        return plan.map_steps(lambda sample: _local(sample).around(released[self.stage]))
+        return plan.map_steps(lambda sample: PerturbedSample.of(sample).around(released[self.stage]))
 
     def stand_in(self, plan: Plan) -> Mapping[str, Any]:
-        return {self.stage: np.ones(_local(plan.final).problem.dimension)}
-
-
-def _local(mechanism: Mechanism) -> PerturbedSample:
-    if not isinstance(mechanism, PerturbedSample):
-        raise ValueError(f"a ball is bound to a PerturbedSample, got {mechanism.kind!r}")
-    return mechanism
+        return {self.stage: np.ones(PerturbedSample.of(plan.final).problem.dimension)}
 
 
 @reads("regularized_sample")

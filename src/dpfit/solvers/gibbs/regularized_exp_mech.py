@@ -99,7 +99,7 @@ def _ridged(problem: Minimize, budget: Budget, promise: str) -> Ridged:
 
 
 def _ridge_by_curvature(problem: Minimize, budget: Budget) -> float:
-    """Return the ridge with the least d / (t n) + ridge R**2 / 2 (+ stable / (ridge n)), t proportional to the ridge."""
+    """Return the ridge of least d / (t n) + ridge R**2 / 2 (+ stable / (ridge n)), t proportional to the ridge."""
     added = LossSensitivity.stability(problem) if problem.objective == "population" else 0.0
     each = problem.dimension / _per_ridge(problem, budget) + added
     return math.sqrt(2 * each / problem.n) / bounded_domain(problem).reach()

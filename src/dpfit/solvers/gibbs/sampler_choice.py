@@ -33,7 +33,7 @@ _LEAST_ACCEPTANCE, _LEAST_PROPOSALS = 1e-3, 1e-6
 _NEWTON_STEPS = 6
 """Steps to the anchor of exact rejection; a Hessian counts as many passes as there are dimensions."""
 _EXPONENT = 1.46
-"""Minus the log acceptance x of proposals with the fewest passes, (2 + e^x) / x: the steps are proportional to 1 / x."""
+"""Minus the log acceptance x of proposals with the fewest passes, (2 + e^x) / x: steps are proportional to 1 / x."""
 _PASSES_PER_STEP = 2 + math.exp(_EXPONENT)
 """Two passes for the anchor of a step, and one for each expected trial."""
 

@@ -80,6 +80,23 @@ class Walk(NamedTuple):
     epoch: Epoch | None
 
 
+class _NoisySteps(NamedTuple):
+    """What privacy depends on; `calibrate` also tries noise that the mechanism refuses to draw."""
+
+    noise_multiplier: float
+    rate: float
+    steps: int
+    relation: str
+
+    @property
+    def event(self) -> event.Event:
+        # Under replace-one a record that leaves the sample changes the sum by half of what replacing it does.
+        half = 0.5 if self.relation == "replace" else 1.0
+        return event.Repeated(
+            event.Sampled(event.Gaussian(self.noise_multiplier), self.rate, zero_out=half), self.steps
+        )
+
+
 @dataclass(frozen=True)
 class SampledDescent(Loop):
     """Average of the last iterates of noisy gradient descent on Poisson samples.
@@ -138,10 +155,7 @@ class SampledDescent(Loop):
 
     @property
     def event(self) -> event.Event:
-        # Under replace-one a record that leaves the sample changes the sum by half of what replacing it does.
-        half = 0.5 if self.relation == "replace" else 1.0
-        sampled = event.Sampled(event.Gaussian(self.noise_multiplier), self.batch / self.problem.n, zero_out=half)
-        return event.Repeated(sampled, self.steps)
+        return _NoisySteps(self.noise_multiplier, self.batch / self.problem.n, self.steps, self.relation).event
 
     def basis(self, budget: Budget) -> Basis:
         """Return why the descent is private."""
@@ -368,10 +382,12 @@ class DPSGD(Algorithm[Minimize]):
         if batch is None:
             passes = max(_ENTRIES / (problem.n * problem.n_features), _PASSES)
             batch = problem.n * min(1.0, max(passes / steps, strength / math.sqrt(steps)))
-        template = SampledDescent(
+        rate = float(batch) / problem.n
+        mechanism = SampledDescent(
             problem, relation, 1.0, int(steps), float(batch), limit, learning_rate, momentum, averaged
         )
-        mechanism = calibrate(lambda multiplier: replace(template, noise_multiplier=multiplier), budget)
+        found = calibrate(lambda multiplier: _NoisySteps(multiplier, rate, mechanism.steps, relation), budget)
+        mechanism = replace(mechanism, noise_multiplier=found.noise_multiplier)
         return Step(mechanism, mechanism.basis(budget))
 
     def example(self, relation: str) -> Example:

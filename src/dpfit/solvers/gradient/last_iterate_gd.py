@@ -196,7 +196,7 @@ class LastIterateDescent(VectorizedLoop):
         """Make one gradient step, with noise on the parameter."""
         problem, grid = self.problem, self.grid
         pass_over = data.gradient if state.ndim == 1 else data.gradients
-        _, total = pass_over(problem.loss, state, clip=self.clip_norm, **problem.guards)
+        _, total = pass_over(problem.loss, state, **(problem.guards | {"clip": self.clip_norm}))
         moved = grid.quantize(state - self.step_size * (total / problem.n + problem.ridge * state))
         # As integers: the rounding is in `shift` already.
         noisy = add_gaussian(

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpfit.core import Algorithm, Example, Minimize, Plan
 from dpfit.core.algorithm import BOUNDED
 from dpfit.privacy import Budget, calibrate
@@ -71,8 +74,13 @@ noisy_gd = NoisyGD()
 
 
 # Names that last_iterate_gd, dp_sgd and the Gibbs samplers import until they have moved.
+__all__ = ["NoisyGD", "noisy_gd", "opposite_records", "require_minimize", "start"]
+
+
 def require_minimize(name: str, problem: object, budget: Budget) -> None:
     """Nothing: `Algorithm.plan` checks the problem."""
 
 
-start = Minimize.origin.fget
+def start(problem: Minimize) -> NDArray[np.float64]:
+    """Return the public start."""
+    return problem.origin

@@ -227,7 +227,7 @@ class IsotropicRule:
         """Second moments of rows that favour no direction, which stand in for released ones."""
         return np.asarray(self.problem.bounds.row_norm**2 / self.problem.n_features * np.eye(self.problem.n_features))
 
-    @property
+    @cached_property
     def risk(self) -> Risk:
         """Power mean of the risks that are predicted for `noisy_gd` on reference designs, each in its own geometry.
 
@@ -345,15 +345,10 @@ class PreconditionedGD(Algorithm[Minimize]):
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         whole = calibrate(Gaussian, budget).noise_multiplier
-        first, rest = calibrate(
-            Composed((Gaussian(whole / math.sqrt(share)), Gaussian(whole / math.sqrt(1 - share)))), budget
-        ).events
-        assert isinstance(first, Gaussian)
-        assert isinstance(rest, Gaussian)
-        moments = SecondMoments(problem, budget.relation, "gaussian", first.noise_multiplier)
-        rule = IsotropicRule(
-            problem, budget.relation, rest.noise_multiplier, max_passes - 1, moments.noise_spectral_norm
-        )
+        stages = Composed((Gaussian(whole / math.sqrt(share)), Gaussian(whole / math.sqrt(1 - share))))
+        first, rest = (each.noise_multiplier for each in calibrate(stages, budget).events)  # type: ignore[attr-defined]
+        moments = SecondMoments(problem, budget.relation, "gaussian", first)
+        rule = IsotropicRule(problem, budget.relation, rest, max_passes - 1, moments.noise_spectral_norm)
         # Isotropic moments stand in until the first stage has released others.
         descent = replace(rule.tuned(rule.preconditioner(np.diag(rule.isotropic))), problem=problem)
         behind = TransformedPlan.of(rule.rows, trajectory_step(replace(descent, predicted=rule.risk), budget))

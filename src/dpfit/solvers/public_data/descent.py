@@ -100,7 +100,7 @@ class PublicOptimizer(Optimizer):
         Bound on gradients of private records. By default the public records decide.
     """
 
-    omitted: ClassVar = ("clip_norm",)
+    omitted: ClassVar[tuple[str, ...]] = ("clip_norm",)
     stacks: ClassVar[bool] = True
     resumable: ClassVar[bool] = False
     schedule: Schedule
@@ -156,8 +156,8 @@ class PublicOptimizer(Optimizer):
         return {min(max(float(norm), least), most) for norm in np.quantile(norms, QUANTILES)}
 
     def init(self, problem: Minimize, aggregate: Aggregate, public: Dataset | None) -> State:
-        assert isinstance(aggregate, ClippedMean)
-        assert public is not None
+        if public is None or not isinstance(aggregate, ClippedMean):
+            raise ValueError(f"{self.kind} needs public records and a clipped mean; pass public records with the data")
         setting = self.setting(problem, aggregate, public)
         point = setting.start[np.newaxis]
         # The ridge and the domain are no part of the sums: `tell` acts on them.

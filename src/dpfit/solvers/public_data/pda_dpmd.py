@@ -63,7 +63,7 @@ class PublicMirror(PublicOptimizer):
     """Mirror steps from the public fit; ``mirror`` says how exactly the public loss is the mirror map."""
 
     kind = "public_mirror"
-    omitted: ClassVar = (*PublicOptimizer.omitted, "mirror")
+    omitted: ClassVar[tuple[str, ...]] = (*PublicOptimizer.omitted, "mirror")
     mirror: str = "loss"
 
     def __post_init__(self) -> None:
