@@ -22,18 +22,11 @@ from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic, Softmax
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.mechanisms.counting import Flags
 from dpfit.privacy import Budget
-<<<<<<< HEAD
-from dpfit.solvers.gradient.dp_sgd import SampledDescent
-from dpfit.solvers.gradient.last_iterate_gd import LastIterateDescent
-from dpfit.solvers.gradient.noisy_gd import trajectory_basis
-from dpfit.solvers.gradient.preconditioned_gd import MappedGD
-=======
 from dpfit.solvers.descents.descent import trajectory_step
 from dpfit.solvers.descents.momentum import momentum_descent
-from dpfit.solvers.gradient.dp_sgd import NoisySGD, sampled_basis
-from dpfit.solvers.gradient.last_iterate_gd import LastIterateGD, last_iterate_basis
+from dpfit.solvers.gradient.dp_sgd import SampledDescent
+from dpfit.solvers.gradient.last_iterate_gd import LastIterateDescent
 from dpfit.solvers.gradient.preconditioned_gd import MappedRows
->>>>>>> descents
 
 QUIET = 0.8
 APPROXIMATE = {"epsilon": 1.0, "delta": AUDIT_DELTA}

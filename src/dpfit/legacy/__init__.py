@@ -1,5 +1,1 @@
-<<<<<<< HEAD
 """Readers of plans that earlier versions wrote. They keep the guarantee; most of them cannot run again."""
-=======
-"""Readers of plans that earlier versions of dpfit wrote."""
->>>>>>> descents
