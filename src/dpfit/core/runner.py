@@ -57,7 +57,7 @@ class Account(Protocol):
     """Where budget is kept. Reserving comes before data is read; an open reservation stays spent."""
 
     def reserve(self, plan: Plan) -> Any:
-        """Set the plan's privacy cost aside, or raise; returns a token."""
+        """Set the plan's privacy cost aside, or raise; returns a token of plain values, which a state file can hold."""
 
     def commit(self, token: Any, release: Release) -> None:
         """Record that the release happened."""
