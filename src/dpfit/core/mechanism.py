@@ -211,8 +211,11 @@ class Interactive(Mechanism):
         return False
 
     def adversarial(self, data: Any, neighbour: Any) -> tuple[Any, ...]:
-        """Return queries that tell neighbours apart as well as the guarantee allows; audits ask them."""
-        if self.self_driven:
+        """Return queries that tell neighbours apart as well as the guarantee allows; audits ask them.
+
+        A mechanism that drives itself or observes needs none: there the data are adversarial.
+        """
+        if self.self_driven or self.observes:
             return ()
         raise ValueError(f"no adversarial queries are known for {self.kind!r}; pass queries")
 

@@ -32,6 +32,8 @@ class Aggregate(Interactive):
     omitted: ClassVar = ("sampling", "per")
     units: ClassVar[tuple[str, ...]] = ("record",)
     """The privacy units that this kind of aggregate protects."""
+    stacks: ClassVar[bool] = False
+    """Whether it answers a contribution at a stack of points (k, d) by k independent answers."""
     n: int
     noise_multiplier: float
     rounds: int

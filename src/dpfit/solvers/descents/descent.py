@@ -94,7 +94,7 @@ class Descent(Interactive):
     @property
     def batched(self) -> bool:
         """Whether runs can be made side by side: a stack of points asks for one pass over the same records."""
-        return self.optimizer.stacks and self.aggregate.sampling.sees_all
+        return self.optimizer.stacks and self.aggregate.stacks and self.aggregate.sampling.sees_all
 
     def check(self, data: View) -> None:
         if self.fallback is None and not self._has_public(data):
