@@ -6,7 +6,7 @@ a record's gradient depends on this record alone is declared, as for every loss 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,9 +69,8 @@ class NetworkGD(NoisyGD):
     def example(self, relation: str) -> Example:
         """Return records of which one points the other way, or leaves."""
         problem, data, neighbour = opposite_records(relation)
-        return Example(type(problem)(
-            n=problem.n, loss=TwoLayers(units=3, lipschitz_bound=10.0), bounds=problem.bounds, n_features=2
-        ), data, neighbour)  # fmt: skip
+        loss = TwoLayers(units=3, lipschitz_bound=10.0)
+        return Example(replace(problem, loss=loss), data, neighbour)
 
 
 network = NetworkGD().using(clip_norm=1.0, max_passes=20)
