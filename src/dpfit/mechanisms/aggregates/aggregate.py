@@ -29,7 +29,7 @@ class Aggregate(Interactive):
         The privacy unit, one of ``units``.
     """
 
-    omitted: ClassVar = ("sampling", "per")
+    omitted: ClassVar[tuple[str, ...]] = ("sampling", "per")
     units: ClassVar[tuple[str, ...]] = ("record",)
     """The privacy units that this kind of aggregate protects."""
     stacks: ClassVar[bool] = False

@@ -61,7 +61,7 @@ class Gradient(Contribution):
 
     @property
     def dimension(self) -> int:
-        return self.point.shape[-1]
+        return int(self.point.shape[-1])
 
     def sensitivity(self, relation: str) -> float:
         radius = self.problem.radius
