@@ -5,6 +5,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "alternating_sampler": ("dpfit.samplers.alternating_sampler", "AlternatingSampler"),
     "answer": ("dpfit.core.problem", "Answer"),
     "approximate": ("dpfit.privacy.event", "Approximate"),
+    "arriving": ("dpfit.mechanisms.aggregates.sampling", "Arriving"),
     "assumption": ("dpfit.privacy.guarantee", "Assumption"),
     "auto_tuning": ("dpfit.solvers.auto", "AutoTuning"),
     "ball_around": ("dpfit.solvers.gibbs.perturbed_sample", "BallAround"),

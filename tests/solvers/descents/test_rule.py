@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dpfit.solvers.supposed import Supposed, off_by_clipping, suppositions
 from scipy.integrate import quad
 from scipy.stats import norm
 
@@ -22,7 +23,6 @@ from dpfit.solvers.descents.momentum import momentum_descent
 from dpfit.solvers.descents.predicted import collected
 from dpfit.solvers.descents.rule import default_clip_norm, tune_descent
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.supposed import Supposed, off_by_clipping, suppositions
 
 LENGTHS = np.array([1.0, 0.5, 0.25])
 """Of rows along the axes: the objective is a quadratic of known curvature."""
