@@ -252,7 +252,7 @@ def test_a_stream_is_fed_by_observe_alone():
         session.observe(batch(1))
     assert plan.run([batch(2), batch(1), batch(4), batch(9)]).value == 7
     for call in (lambda: plan.open(batch(1)), lambda: plan.run(batch(1)), lambda: plan.open().step()):
-        with pytest.raises(ValueError, match="observe|batches"):
+        with pytest.raises(ValueError, match=r"observe|batches"):
             call()
 
 
