@@ -171,4 +171,4 @@ def test_a_leak_is_declared_whatever_wraps_the_plan():
 def test_a_plan_whose_cached_values_were_read_can_be_pickled():
     plan = LogisticRegression(1.0, 1e-6, bounds=(-1, 1), solver="noisy_gd").plan(2000, 2)
     assert plan.plan.problem.parameters.size == 3
-    assert pickle.loads(pickle.dumps(plan)) == plan  # noqa: S301
+    assert pickle.loads(pickle.dumps(plan)) == plan
