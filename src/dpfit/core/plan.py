@@ -107,9 +107,15 @@ class Plan(Spec, ABC):
         return None
 
     @property
+    def observes(self) -> bool:
+        """Whether the plan reads records that arrive; its data are then a sequence of batches."""
+        return self.interactive is not None and self.interactive.observes
+
+    @property
     def data_facts(self) -> DataFacts:
-        """The number of units and the width of rows that data must have."""
-        return DataFacts() if self.problem is None else self.problem.data_facts
+        """The number of units and the width of rows that data must have; of a stream, each batch."""
+        facts = DataFacts() if self.problem is None else self.problem.data_facts
+        return DataFacts(None, facts.width) if self.observes else facts
 
     @property
     @abstractmethod
