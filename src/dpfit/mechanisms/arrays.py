@@ -30,9 +30,11 @@ def as_rows(given: Any, width: int, noun: str) -> NDArray[np.float64]:
 
 
 def check_shape(given: Any, width: int, noun: str) -> None:
-    """Refuse data that are not rows of ``width`` entries; it reads the shape only."""
+    """Refuse data that are not rows of ``width`` numbers; it reads shape and dtype only."""
     try:
         shape = np.shape(given)
+        if isinstance(given, np.ndarray) and given.dtype.kind not in "biufO":
+            raise ValueError
     except ValueError:
         raise ValueError(f"the data must be an array of {noun}, all rows equally long") from None
     if shape[1:] != (width,) and not (width == 1 and len(shape) == 1):
