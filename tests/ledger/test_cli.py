@@ -38,7 +38,7 @@ def test_from_an_empty_file_to_a_verified_spend(file):
     assert all(word in text for word in ("patients", "Budget(epsilon=1.0)", "epsilon 0.5", "record, replace"))
     code, text = run("entries", file, "patients")
     assert code == 0
-    assert all(word in text for word in ("ann", "a [first] look", "reserved for noisy_mean", "not private", "survey"))
+    assert all(word in text for word in ("ann", "a [first] look", "reserved for laplace_mean", "not private", "survey"))
     code, head = run("verify", file)
     assert (code, head.strip()) == (0, Ledger(file).verify())
     assert run("verify", file, "--expect", head.strip()) == (0, head)
