@@ -23,11 +23,13 @@ from dpfit.catalogue import entry
 from dpfit.core import Answer, Minimize, Plan, Run, Step
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, LinearLoss, Logistic, Loss
+from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.mechanisms.counting import Flags
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Budget, Guarantee
 from dpfit.privacy.event import Gaussian
-from dpfit.solvers.gradient.noisy_gd import NoisyGD, trajectory_basis
+from dpfit.solvers.descents.descent import trajectory_step
+from dpfit.solvers.descents.momentum import momentum_descent
 
 SHARES = {10_000: 0.80, 100_000: 0.93}
 STEPS = 20
@@ -37,13 +39,13 @@ Subject = tuple[str, Plan, Any, Any, tuple[Any, Any]]
 def descent(n: int, d: int, loss: Loss) -> tuple[Step, InMemory, InMemory]:
     """The shipped noisy gradient descent, last iterate, and two data sets of which one record is turned around."""
     problem = Minimize(n=n, loss=loss, bounds=Bounds(1.0), n_features=d)
-    mechanism = NoisyGD(problem, "replace", 1.0, STEPS, 1.0, 1.0, average=0.0)
+    mechanism = momentum_descent(problem, "replace", 1.0, 1.0, 1.0, Schedule(STEPS, average=0.0))
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((n, d))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     other = np.vstack([rows[:-1], -rows[-1:]])
     labels = np.sign(rng.standard_normal(n))
-    return Step(mechanism, trajectory_basis(Budget(mu=1.0))), InMemory(rows, labels), InMemory(other, labels)
+    return trajectory_step(mechanism, Budget(mu=1.0)), InMemory(rows, labels), InMemory(other, labels)
 
 
 def subjects() -> Iterator[Subject]:
