@@ -476,8 +476,6 @@ class Transformation(Spec, ABC):
 
     draws: ClassVar[bool] = False
     """Whether `transform` draws: then every run of an audit transforms afresh."""
-    keeps_kind: ClassVar[bool] = True
-    """Whether records stay records, so that the mechanisms behind it can check the data before the charge."""
     keeps_records: ClassVar[bool] = True
     """Whether records stay records, so that mechanisms behind it check the caller's data."""
 
@@ -553,11 +551,6 @@ class TransformedPlan(Plan):
         facts = super().data_facts
         return self.transformation.data_facts(self.plan.data_facts) if self.problem is None else facts
 
-    def check(self, data: View) -> None:
-        check_facts(data, self.data_facts, self.basis)
-        for mechanism in self.mechanisms if self.transformation.keeps_records else ():
-            mechanism.check(data)
-
     def output(self, value: Any) -> Any:
         return self.plan.output(value)
 
@@ -570,7 +563,7 @@ class TransformedPlan(Plan):
 
     @property
     def readers(self) -> tuple[Mechanism, ...]:
-        return self.plan.readers if self.transformation.keeps_kind else ()
+        return self.plan.readers if self.transformation.keeps_records else ()
 
     def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> TransformedPlan:
         return replace(self, plan=self.plan.map_steps(change))

@@ -175,7 +175,6 @@ class Scores(Transformation):
     """
 
     kind = "scores"
-    keeps_kind: ClassVar[bool] = False
     keeps_records: ClassVar[bool] = False
     metric: str
     top: float
