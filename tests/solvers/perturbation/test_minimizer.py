@@ -10,7 +10,7 @@ from dpfit.core import Minimize
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Absolute, Bounds, Hinge, Huber, Logistic, Pinball, QuantileHuber, SmoothedHinge, Squared
 from dpfit.solvers.perturbation import minimizer
-from dpfit.solvers.perturbation.minimizer import Objective, accuracy, minimize, smoothest
+from dpfit.solvers.perturbation.minimizer import Accuracy, Objective, global_constants
 
 LOSSES = [
     (Logistic(), Bounds(1.0)),
@@ -43,8 +43,8 @@ def test_the_distance_is_kept(loss, bounds, strength, n, d):
     problem, data = case(loss, bounds, n, d)
     linear = 2 * np.random.default_rng(1).normal(size=d)
     objective = Objective(problem, data, strength, linear)
-    found = accuracy(problem, strength, "replace", linear=float(np.linalg.norm(linear)))
-    theta = minimize(objective, found)
+    found = Accuracy.of(problem, strength, "replace", linear=float(np.linalg.norm(linear)))
+    theta = objective.minimize(found)
     assert found.accepts(theta, objective.gradient(theta))
     reference = scipy_minimize(
         lambda t: value(objective, t), theta, jac=objective.gradient, method="BFGS", options={"gtol": 1e-12}
@@ -57,16 +57,16 @@ def test_one_dimension_in_closed_form():
     problem = Minimize(n=2, loss=Huber(10.0), bounds=Bounds(1.0, -3.0, 3.0), n_features=1)
     objective = Objective(problem, InMemory([[1.0], [0.5]], [2.0, -1.0]), 0.5, np.array([0.25]))
     # (1 + 1/4 + 1/2) theta = 2 - 1/2 - 1/4
-    found = accuracy(problem, 0.5, "replace", linear=0.25)
-    assert minimize(objective, found)[0] == pytest.approx(1.25 / 1.75, abs=found.distance)
+    found = Accuracy.of(problem, 0.5, "replace", linear=0.25)
+    assert objective.minimize(found)[0] == pytest.approx(1.25 / 1.75, abs=found.distance)
 
 
 @pytest.mark.parametrize(("loss", "bounds"), LOSSES[:3], ids=str)
 def test_the_planned_descent_alone_keeps_the_distance(loss, bounds):
     problem, data = case(loss, bounds, 30, 3)
     objective = Objective(problem, data, 2.0, np.zeros(3))
-    found = accuracy(problem, 2.0, "replace")
-    assert np.linalg.norm(minimizer._descend(objective, found) - minimize(objective, found)) <= 2 * found.distance
+    found = Accuracy.of(problem, 2.0, "replace")
+    assert np.linalg.norm(minimizer._descend(objective, found) - objective.minimize(found)) <= 2 * found.distance
 
 
 @pytest.mark.parametrize("order", ["shuffled", "sorted"])
@@ -77,27 +77,27 @@ def test_many_records_are_first_seen_through_a_sample(order):
         data.labels[:] = np.where(np.arange(8000) % 16 == 0, -1.0, 1.0)
     objective = Objective(problem, data, 2.0, np.ones(3))
     assert minimizer._thinning(objective) == 16
-    found = accuracy(problem, 2.0, "replace", linear=2.0)
-    theta = minimize(objective, found)
+    found = Accuracy.of(problem, 2.0, "replace", linear=2.0)
+    theta = objective.minimize(found)
     assert found.accepts(theta, objective.gradient(theta))
 
 
 def test_when_newton_fails_the_descent_takes_over(monkeypatch):
     problem, data = case(Logistic(), Bounds(1.0), 30, 3)
     objective = Objective(problem, data, 2.0, np.zeros(3))
-    found = accuracy(problem, 2.0, "replace")
-    wanted = minimize(objective, found)
+    found = Accuracy.of(problem, 2.0, "replace")
+    wanted = objective.minimize(found)
     monkeypatch.setattr(Objective, "newton", lambda *arguments: None)
-    assert np.linalg.norm(minimize(objective, found) - wanted) <= 2 * found.distance
+    assert np.linalg.norm(objective.minimize(found) - wanted) <= 2 * found.distance
 
 
 def test_conjugate_gradients_agree_with_factorization(monkeypatch):
     problem, data = case(Logistic(), Bounds(1.0), 300, 12)
     objective = Objective(problem, data, 0.1, np.zeros(12))
-    found = accuracy(problem, 0.1, "replace")
-    wanted = minimize(objective, found)
+    found = Accuracy.of(problem, 0.1, "replace")
+    wanted = objective.minimize(found)
     monkeypatch.setattr(minimizer, "_DENSE", 0)
-    again = minimize(objective, found)
+    again = objective.minimize(found)
     assert found.accepts(again, objective.gradient(again))
     assert np.linalg.norm(again - wanted) <= 2 * found.distance
 
@@ -111,9 +111,9 @@ def test_a_weak_quadratic_on_separable_records_follows_the_path(monkeypatch):
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     problem = Minimize(n=1000, loss=SmoothedHinge(0.3), bounds=Bounds(1.0), n_features=10)
     objective = Objective(problem, InMemory(rows, np.sign(rows[:, 0])), 1e-3, np.zeros(10))
-    found = accuracy(problem, 1e-3, "replace")
+    found = Accuracy.of(problem, 1e-3, "replace")
     assert not found.accepts(*minimizer._newton(objective, np.zeros(10), found.tolerance))
-    theta = minimize(objective, found)
+    theta = objective.minimize(found)
     assert found.accepts(theta, objective.gradient(theta))
 
 
@@ -124,7 +124,7 @@ def test_rounding_errors_of_gradients_are_covered(relation):
 
     problem, data = case(Huber(0.5), Bounds(1.0, -4.0, 4.0), 64, 3)
     strength = 0.5
-    found = accuracy(problem, strength, relation)
+    found = Accuracy.of(problem, strength, relation)
     allowed = found.distance * strength - found.tolerance
     theta = np.array([0.3, -0.7, 0.2])
     guarded = dataset_rows(data, problem)
@@ -147,15 +147,15 @@ def dataset_rows(data, problem):
 
 
 @pytest.mark.parametrize("loss", [Hinge(), Absolute(), Pinball(0.3)], ids=str)
-def test_losses_with_corners_are_refused_with_a_way_out(loss):
+def test_losses_with_kinks_raise_with_a_hint(loss):
     with pytest.raises(ValueError, match="SmoothedHinge"):
-        smoothest(Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=1))
+        global_constants(Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=1), "replace")
 
 
 def test_a_hopeless_ridge_is_refused_from_public_facts():
     problem = Minimize(n=10**9, loss=Logistic(), bounds=Bounds(1.0), n_features=100)
     with pytest.raises(ValueError, match="rounding errors"):
-        accuracy(problem, 1e-12, "replace")
+        Accuracy.of(problem, 1e-12, "replace")
 
 
 @pytest.mark.parametrize(("row_norm", "width"), [(1e-100, 1e-62), (1e100, 1e60), (1e-100, 1e60)])
@@ -163,7 +163,7 @@ def test_gradients_whose_squares_vanish_or_overflow_are_refused(row_norm, width)
     """A gradient of 1e-162 would have the norm zero, which certifies any point; a parameter of 1e160 overflows rows."""
     problem = Minimize(n=20, loss=Huber(width), bounds=Bounds(row_norm, -width, width), n_features=100)
     with pytest.raises(ValueError, match="range of double precision"):
-        accuracy(problem, 20 * row_norm**2, "replace")
+        Accuracy.of(problem, 20 * row_norm**2, "replace")
 
 
 @pytest.mark.filterwarnings("error")
@@ -177,8 +177,8 @@ def test_the_smallest_and_largest_rows_are_as_good_as_others(loss, row_norm, den
     problem, data = case(loss, bounds, 60, 12)
     data.matrix[:] *= row_norm
     objective = Objective(problem, data, 0.1 * row_norm**2, np.full(12, row_norm))
-    found = accuracy(problem, objective.strength, "replace", linear=4 * row_norm)
-    theta = minimize(objective, found)
+    found = Accuracy.of(problem, objective.strength, "replace", linear=4 * row_norm)
+    theta = objective.minimize(found)
     assert found.accepts(theta, objective.gradient(theta))
     assert np.linalg.norm(theta) > 0.01 / row_norm
 
@@ -186,4 +186,4 @@ def test_the_smallest_and_largest_rows_are_as_good_as_others(loss, row_norm, den
 def test_unbounded_slopes_are_refused():
     problem = Minimize(n=10, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1)
     with pytest.raises(ValueError, match="huberized"):
-        accuracy(problem, 1.0, "replace")
+        Accuracy.of(problem, 1.0, "replace")

@@ -14,7 +14,7 @@ from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Huber, HuberDistance, Logistic, QuantileHuber, SmoothedHinge, Softmax, Squared
 from dpfit.noise import Source
 from dpfit.privacy import Budget, NotReachable, gaussian
-from dpfit.solvers.perturbation.minimizer import Objective, accuracy, minimize
+from dpfit.solvers.perturbation.minimizer import Accuracy, Objective
 from dpfit.solvers.perturbation.objective_perturbation import (
     PerturbedMinimizer,
     objective_perturbation,
@@ -105,9 +105,9 @@ def test_the_distance_covers_the_rounding_of_the_linear_term(loss, bounds):
     for _ in range(20):
         exact = tried.scale * random.normal(size=3)
         rounded = tried.grid.values(tried.grid.quantize(exact))
-        found = accuracy(problem, 0.4, "replace", linear=float(np.linalg.norm(exact)) * 1.01)
+        found = Accuracy.of(problem, 0.4, "replace", linear=float(np.linalg.norm(exact)) * 1.01)
         points = [
-            minimize(Objective(problem, InMemory(rows, labels), 0.4, linear), found) for linear in (exact, rounded)
+            Objective(problem, InMemory(rows, labels), 0.4, linear).minimize(found) for linear in (exact, rounded)
         ]
         assert np.linalg.norm(points[0] - points[1]) <= tried.distance + found.distance
 
@@ -232,7 +232,7 @@ def test_one_record_no_record_and_a_domain():
 
 def test_what_cannot_be_planned_is_refused():
     bounds = Bounds(1.0, -1.0, 1.0)
-    for loss, message in ((HuberDistance(0.5), "generalized linear loss or Softmax"), (Squared(), "huberized")):
+    for loss, message in ((HuberDistance(0.5), "generalized linear loss or Softmax"), (Squared(), "bound at every parameter")):
         with pytest.raises(ValueError, match=message):
             objective_perturbation.plan(Minimize(n=5, loss=loss, bounds=bounds, n_features=1), Budget(epsilon=1.0))
     problem = Minimize(n=5, loss=Logistic(), bounds=bounds, n_features=1)

@@ -2,17 +2,19 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from worst_cases import all_pairs, corner_records, hostile, neighbouring
 
-from dpfit.core import Minimize, Run, plan_from_json
+from dpfit.core import Composition, Minimize, Run, Stage, Step, plan_from_json
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, Huber, Squared
 from dpfit.noise import Source
-from dpfit.privacy import Budget
+from dpfit.privacy import Basis, Budget
 from dpfit.solvers.perturbation.sufficient_statistics import (
+    DampedBy,
     NoisyLeastSquares,
     SmallestEigenvalue,
     sufficient_statistics,
@@ -77,10 +79,34 @@ def test_the_noise_has_the_declared_size(noise, spread):
 
 def test_damping_fills_what_the_eigenvalue_leaves():
     tried = NoisyLeastSquares(problem(1000, 4), "replace", "gaussian", 3.0)
-    assert tried.bind((1e9,)).damping == 0.0
-    assert tried.bind((tried.swing / 4,)).damping == pytest.approx(0.75 * tried.swing)
-    assert tried.bind((-1e9,)).damping == tried.swing
-    assert tried.bind((0.0,)).event == tried.event
+    step, norm = Step(tried, Basis("least squares")), tried.noise_spectral_norm
+
+    def damping(eigenvalue):
+        return DampedBy("eigenvalue").bound(step, {"eigenvalue": eigenvalue}).mechanism.damping
+
+    assert damping(1e9) == 0.0
+    assert damping(norm / 4) == pytest.approx(0.75 * norm)
+    assert damping(-1e9) == norm
+
+
+def test_the_parameter_is_damped_by_the_released_eigenvalue():
+    """The seeded parameter is that of the second mechanism, bound to the first output of the same source."""
+    data = InMemory(np.tile(np.eye(2), (3, 1)), np.ones(6))
+    plan = sufficient_statistics.plan(problem(6, 2), Budget(mu=1.0))
+    release = plan.run(data, random_state=3)
+    smallest = release.stages["eigenvalue"]
+    second = plan.final
+    damped = replace(second, damping=max(0.0, second.noise_spectral_norm - max(smallest, 0.0)))
+    assert damped.damping > 0
+    run = Run(Source(3))
+    assert plan.stages[0].plan.mechanism.run(data, run) == smallest
+    np.testing.assert_array_equal(damped.run(data, run), release.output)
+
+
+def test_damping_binds_least_squares_only():
+    step = Step(SmallestEigenvalue(problem(), "replace", "gaussian", 1.0), Basis("eigenvalue"))
+    with pytest.raises(ValueError, match="noisy_least_squares"):
+        Composition((Stage("first", step), Stage("second", step, DampedBy("first"))))
 
 
 def test_noise_on_the_gram_matrix_rarely_passes_the_damping():
@@ -91,7 +117,7 @@ def test_noise_on_the_gram_matrix_rarely_passes_the_damping():
         noise = random.normal(size=(20, 20)) * tried.deviation
         symmetric = np.triu(noise, 1) / math.sqrt(2)
         matrix = symmetric + symmetric.T + np.diag(np.diag(noise))
-        assert np.linalg.eigvalsh(matrix)[0] > -1.6 * tried.swing
+        assert np.linalg.eigvalsh(matrix)[0] > -1.6 * tried.noise_spectral_norm
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -126,7 +152,7 @@ def test_excess_risk_falls_with_the_square_of_n():
         best = rows.T @ labels / (n / 4)
         plan = sufficient_statistics.plan(problem(n, 4), Budget(mu=1.0))
         thetas = [plan.run(InMemory(rows, labels), random_state=seed).value[1] for seed in range(100)]
-        return np.mean([np.sum((theta - best) ** 2) / 8 for theta in thetas]), plan.stages[1].mechanism.risk.expected
+        return np.mean([np.sum((theta - best) ** 2) / 8 for theta in thetas]), plan.final.risk.expected
 
     (small, _), (large, predicted) = excess(2000), excess(16_000)
     assert 1.7 < math.log(small / large) / math.log(8) < 2.3
