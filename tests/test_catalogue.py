@@ -98,5 +98,5 @@ def test_rows_are_complete(row):
 
 def test_names_are_unique_and_unknown_ones_are_said():
     assert len({e.name for e in ENTRIES}) == len(ENTRIES)
-    with pytest.raises(ValueError, match="there is no algorithm .magic.*known: counts"):
+    with pytest.raises(ValueError, match=r"there is no algorithm .magic.*known: counts"):
         entry("magic")

@@ -145,8 +145,8 @@ def _require_quick(name: str, problem: Minimize, budget: Budget) -> None:
         )
     if problem.n_features > TUNING.max_columns or problem.n * problem.n_features > TUNING.max_entries:
         raise ValueError(
-            f"preconditioned_gd is skipped above {TUNING.max_columns} columns or {TUNING.max_entries:.0e} entries; pass "
-            "solver='preconditioned_gd' to use it"
+            f"preconditioned_gd is skipped above {TUNING.max_columns} columns or {TUNING.max_entries:.0e} entries; "
+            "pass solver='preconditioned_gd' to use it"
         )
 
 

@@ -232,7 +232,10 @@ def test_one_record_no_record_and_a_domain():
 
 def test_what_cannot_be_planned_is_refused():
     bounds = Bounds(1.0, -1.0, 1.0)
-    for loss, message in ((HuberDistance(0.5), "generalized linear loss or Softmax"), (Squared(), "bound at every parameter")):
+    for loss, message in (
+        (HuberDistance(0.5), "generalized linear loss or Softmax"),
+        (Squared(), "bound at every parameter"),
+    ):
         with pytest.raises(ValueError, match=message):
             objective_perturbation.plan(Minimize(n=5, loss=loss, bounds=bounds, n_features=1), Budget(epsilon=1.0))
     problem = Minimize(n=5, loss=Logistic(), bounds=bounds, n_features=1)
