@@ -1,13 +1,13 @@
-"""Regenerates the table by which `auto` compares solvers, src/dpfit/solvers/calibration.py.
+"""Does `auto` need factors on predicted risks? And what does clipping cost a classification loss?
 
-    python benchmarks/calibrate_auto.py                   measures and prints the table (about half an hour)
-    python benchmarks/calibrate_auto.py --write           and writes it
+    python benchmarks/calibrate_auto.py                   measures and prints both (about half an hour)
     python benchmarks/calibrate_auto.py --problems 20     fewer problems
     python benchmarks/calibrate_auto.py --json            machine-readable
 
 Two things are measured, on random problems that are not in auto_grid.json: the bias by clipping, at a budget so large
 that nothing else is left; and the factors on predicted risks for which the solver that is picked is, in geometric mean,
-least worse than the best one in hindsight (nearest to one, of those that cannot be told from the best).
+least worse than the best one in hindsight (nearest to one, of those that cannot be told from the best). `auto` applies
+no factors: they should all be one. The bias is `CLIP_BIAS` in dpfit.solvers.descents.predicted.
 """
 
 from __future__ import annotations
@@ -17,39 +17,26 @@ import itertools
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dpfit.solvers.supposed import supposed_margins
 from numpy.typing import NDArray
 
 from auto import SOLVERS, grid, measured
 from dpfit.privacy import Budget
-from dpfit.solvers import calibration
-from dpfit.solvers.auto import FACTORS, auto
+from dpfit.solvers.auto import auto
+from dpfit.solvers.descents import predicted as predictions
 from dpfit.solvers.descents.scales import CLIP, gradient_bound, natural_unit
-from dpfit.solvers.gradient import predicted as predictions
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
+from dpfit.solvers.reference_designs import reference_margins
 from synthetic import Case
 
-TABLE = Path(calibration.__file__)
 RNG_SEED = 78
 RUNS = 6
 STEPS = [2.0 ** (k / 4) for k in range(-6, 7)]
 """Factors that are tried."""
 CLIPPED = ("logistic", "smoothed_hinge")
 """Losses of classes; what clipping costs a loss of residuals has a closed form."""
-
-TEMPLATE = '''"""What was measured on synthetic problems; written by benchmarks/calibrate_auto.py."""
-
-FACTORS = {factors}
-"""Predicted risks are multiplied by these before they are compared."""
-
-CLIP_BIAS = {bias}
-"""Excess risk by clipping gradients of losses of classes to 0.6 of their bound, over slope bound and deviation of
-margins."""
-'''
 
 
 def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
@@ -90,9 +77,9 @@ def clip_bias(losses: tuple[str, ...]) -> float:
     for loss, design, size, d in itertools.product(losses, designs, ("small", "large"), (3, 6, 12)):
         case = replace(blank, loss=loss, design=design[0], power=design[1], size=size, d=d)
         problem = case.problem
-        plan = noisy_gd.plan(problem, Budget(mu=1e4), max_passes=1000, clip=CLIP * gradient_bound(problem))
+        plan = noisy_gd.plan(problem, Budget(mu=1e4), max_passes=1000, clip_norm=CLIP * gradient_bound(problem))
         excess = float(case.excess(plan, 1).mean())
-        hard, easy = supposed_margins(problem, gradient_bound(problem), natural_unit(problem))
+        hard, easy = reference_margins(problem, gradient_bound(problem), natural_unit(problem))
         worth = (hard if size == "small" else easy).deviation / problem.bounds.row_norm
         ratios.append(excess / (gradient_bound(problem) * worth))
     return float(np.median(ratios))
@@ -102,11 +89,11 @@ Logs = NDArray[np.float64]
 
 
 def logarithms(cases: list[Case]) -> tuple[Logs, Logs]:
-    """Predicted (without factors) and measured risks of each solver; what cannot keep the budget is infinite."""
+    """Predicted and measured risks of each solver; what cannot keep the budget is infinite."""
     predicted = np.full((len(cases), len(SOLVERS)), np.inf)
     reached = np.full_like(predicted, np.inf)
     for k, case in enumerate(cases):
-        foreseen = {c.name: c.risk / FACTORS[c.name] for c in auto.plan(case.problem, case.budget).considered}
+        foreseen = {c.name: c.risk for c in auto.plan(case.problem, case.budget).considered}
         for name, risk in measured(case, RUNS).items():
             predicted[k, list(SOLVERS).index(name)] = math.log(foreseen[name])
             reached[k, list(SOLVERS).index(name)] = math.log(risk)
@@ -142,7 +129,7 @@ def best_factors(predicted: Logs, reached: Logs) -> dict[str, float]:
 
 
 def calibrated(problems: int) -> dict[str, Any]:
-    """The table and how well it does on the problems that it was made from.
+    """The factors, the bias, and how well the factors do on the problems that they were made from.
 
     The bias enters the predictions, so it is put in place before the factors are sought.
     """
@@ -159,19 +146,15 @@ def calibrated(problems: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--problems", type=int, default=150)
     arguments = parser.parse_args()
     result = calibrated(arguments.problems)
-    table = TEMPLATE.format(factors=json.dumps(result["factors"]), bias=result["clip_bias"])
-    if arguments.write:
-        TABLE.write_text(table)
     if arguments.json:
         print(json.dumps(result, indent=2))
         return
-    print(table)
-    print({name: value for name, value in result.items() if name not in ("factors", "clip_bias")})
+    for name, value in result.items():
+        print(f"{name}: {value}")
 
 
 if __name__ == "__main__":

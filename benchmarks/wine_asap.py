@@ -41,7 +41,7 @@ from dpfit.privacy import Budget
 from dpfit.solvers.descents.scales import gradient_bound
 from dpfit.solvers.gibbs.asap_perturb import asap_perturb
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.perturbation.minimizer import Objective, accuracy, minimize
+from dpfit.solvers.perturbation.minimizer import Accuracy, Objective
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
 
 Floats = NDArray[np.float64]
@@ -129,7 +129,7 @@ class Wine:
         problem = replace(self.problem, domain=None)
         strength = problem.n * problem.ridge
         objective = Objective(problem, self.records, strength, np.zeros(problem.dimension))
-        return np.asarray(minimize(objective, accuracy(problem, strength, "add_remove")))
+        return objective.minimize(Accuracy.of(problem, strength, "add_remove"))
 
     @cached_property
     def least(self) -> float:

@@ -15,16 +15,18 @@ import pytest
 from dpfit.audit import Fixed, PlanRuns, Projection, audit_runs
 from dpfit.audit.auditor import AUDIT_DELTA
 from dpfit.catalogue import entry
-from dpfit.core import Answer, Minimize, Step
+from dpfit.core import Answer, Minimize, Step, TransformedPlan
 from dpfit.data.dataset import InMemory
 from dpfit.geometry.symmetric import pack
 from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic, Softmax
+from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.mechanisms.counting import Flags
 from dpfit.privacy import Budget
+from dpfit.solvers.descents.descent import trajectory_step
+from dpfit.solvers.descents.momentum import momentum_descent
 from dpfit.solvers.gradient.dp_sgd import SampledDescent
 from dpfit.solvers.gradient.last_iterate_gd import LastIterateDescent
-from dpfit.solvers.gradient.noisy_gd import trajectory_basis
-from dpfit.solvers.gradient.preconditioned_gd import MappedGD
+from dpfit.solvers.gradient.preconditioned_gd import MappedRows
 
 QUIET = 0.8
 APPROXIMATE = {"epsilon": 1.0, "delta": AUDIT_DELTA}
@@ -107,18 +109,21 @@ def mapped_descent():
     n, steps = 10, 5
     problem = Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), n_features=2)
     matrix = tuple(pack(np.diag([0.5, 1.0])).tolist())
-    mechanism = MappedGD(problem, "replace", 1.0, steps, 1.0, 1.0, average=0.0, matrix=matrix)
-    plan = Step(mechanism, trajectory_basis(problem.loss, Budget(mu=1.0)))
+
+    def behind(noise_multiplier):
+        descent = momentum_descent(problem, "replace", noise_multiplier, 1.0, 1.0, Schedule(steps, average=0.0))
+        return TransformedPlan(MappedRows(problem.bounds, False, matrix), trajectory_step(descent, Budget(mu=1.0)))
+
+    plan, quiet = behind(1.0), behind(QUIET)
     rows, labels = np.tile([0.0, 1.0], (n, 1)), np.tile([1e6, -1e6], n // 2)
     other = np.append(labels[:-1], 1e6)
-    quiet = with_mechanism(plan, noise_multiplier=QUIET)
     return plan, quiet, InMemory(rows, labels), InMemory(rows, other), (np.zeros(2), np.array([0.0, 2.0 * steps / n]))
 
 
 def second_moments():
     """The matrix of `preconditioned_gd`: a row is replaced by one that is orthogonal to it."""
     problem = Minimize(n=4, loss=Logistic(), bounds=Bounds(1.0), n_features=2)
-    plan = entry("preconditioned_gd").load().plan(problem, Budget(mu=1.0), share=0.99).stages[0]
+    plan = entry("preconditioned_gd").load().plan(problem, Budget(mu=1.0), share=0.99).stages[0].plan
     rows, other = np.tile([1.0, 0.0], (4, 1)), np.array([[1.0, 0.0]] * 3 + [[0.0, 1.0]])
     quiet = with_mechanism(plan, noise_multiplier=QUIET * plan.mechanism.noise_multiplier)
     centres = tuple((side.T @ side / 4).ravel() for side in (rows, other))

@@ -19,7 +19,7 @@ from dpfit.audit import (
 )
 from dpfit.audit.outcomes import Outcomes, Raised, structure, vector
 from dpfit.audit.runs import CallableRuns, PlanRuns, collect
-from dpfit.core import Answer, Chain, Mechanism, Step
+from dpfit.core import Answer, Binding, Composition, Mechanism, Stage, Step
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Budget, Guarantee
@@ -68,10 +68,10 @@ class BatchedSum(Mechanism):
         return Gaussian(1.0)
 
     def run(self, data, run):
-        return noisy_sum(data, run.noise)
+        return noisy_sum(data.given, run.noise)
 
     def run_many(self, data, run, count):
-        return np.rint(1024 * (data.sum() + run.noise.gaussian((count, 1)))) / 1024
+        return np.rint(1024 * (data.given.sum() + run.noise.gaussian((count, 1)))) / 1024
 
 
 def test_mechanisms_may_draw_many_outputs_at_once():
@@ -150,18 +150,27 @@ class Following(Mechanism):
     def event(self):
         return Gaussian(1.0)
 
-    def bind(self, released):
-        return replace(self, centre=float(released[-1][0] > 0))
-
     def run(self, data, run):
-        return 100 * self.centre + noisy_sum(data, run.noise)
+        return 100 * self.centre + noisy_sum(data.given, run.noise)
 
     def run_many(self, data, run, count):
         return [self.run(data, run) for _ in range(count)]
 
 
-def test_chains_run_in_batches_with_each_stage_bound_to_its_own_run():
-    chain = Chain((Step(BatchedSum(), Basis("test")), Step(Following(), Basis("test"))))
+@dataclass(frozen=True)
+class CentredAt(Binding):
+    """Set the centre by the sign of what a stage released."""
+
+    kind = "audit_test_centred_at"
+    stage: str
+
+    def __call__(self, plan, released):
+        return plan.map_steps(lambda step: replace(step, centre=float(released[self.stage][0] > 0)))
+
+
+def test_compositions_run_in_batches_with_each_stage_bound_to_its_own_run():
+    second = Stage("second", Step(Following(), Basis("test")), CentredAt("first"))
+    chain = Composition((Stage("first", Step(BatchedSum(), Basis("test"))), second))
     assert chain.batched
     assert not planned()[0].batched
     values = PlanRuns(chain)(ZEROS, 300, Source(2))

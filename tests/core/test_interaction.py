@@ -14,7 +14,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dpfit.core import Halted, Interact, InteractionClosed, Interactive, Step, resume
+from dpfit.core import Composition, Halted, Interact, InteractionClosed, Interactive, Stage, Step, resume
+from dpfit.data.dataset import InMemory
 from dpfit.mechanisms.above_threshold import ThresholdQueries, above_threshold
 from dpfit.mechanisms.sparse_vector import SparseQueries, sparse_vector
 from dpfit.privacy import Basis, Budget
@@ -76,6 +77,9 @@ class Book:
 
     def commit(self, token, release):
         self.log.append(("commit", token))
+
+    def abandon(self, token, why="", *, touched=True):
+        self.log.append("abandon")
 
 
 def test_a_mechanism_that_drives_itself_makes_all_its_rounds_and_halts():
@@ -217,3 +221,59 @@ def test_transcripts_do_not_depend_on_storing(seed, tmp_path):
     stored = plan.open(np.ones(3), store=tmp_path / "s", random_state=seed)
     stored.drive(queries)
     assert stored.close().value == plain
+
+
+@dataclass(frozen=True)
+class Stream(Counter):
+    """Counts the records that arrive."""
+
+    kind = "test_stream"
+    observes: ClassVar[bool] = True
+    rounds: int = 3
+
+    def check(self, data):
+        if data.width != 1:
+            raise ValueError("batches must have one column")
+
+    def step(self, state, given, data, run):
+        count = state["count"] + data.n
+        return {"count": count}, count
+
+
+def batch(n, width=1):
+    return InMemory(np.zeros((n, width)), np.zeros(n))
+
+
+def test_a_stream_is_fed_by_observe_alone():
+    plan = Step(Stream(), WHY)
+    session = plan.open()
+    assert [session.observe(batch(n)) for n in (2, 0, 1)] == [2, 2, 3]
+    with pytest.raises(InteractionClosed):
+        session.observe(batch(1))
+    assert plan.run([batch(2), batch(1), batch(4), batch(9)]).value == 7
+    for call in (lambda: plan.open(batch(1)), lambda: plan.run(batch(1)), lambda: plan.open().step()):
+        with pytest.raises(ValueError, match=r"observe|batches"):
+            call()
+
+
+def test_a_batch_that_does_not_fit_is_refused_and_costs_no_step():
+    session = Step(Stream(), WHY).open()
+    with pytest.raises(ValueError, match="one column"):
+        session.observe(batch(1, width=2))
+    assert [session.observe(batch(1)) for _ in range(3)] == [1, 2, 3]
+
+
+def test_what_holds_its_data_observes_nothing():
+    """A record that is fed again would be read by more steps than its guarantee covers."""
+    session = Step(Counter(), WHY).open(np.zeros(1))
+    with pytest.raises(ValueError, match="call step"):
+        session.observe(batch(1))
+
+
+def test_a_stream_inside_a_composition_does_not_run():
+    """Each of its steps would read all records."""
+    book = Book()
+    plan = Composition((Stage("stream", Step(Stream(), WHY)), Stage("count", Step(Counter(), WHY))))
+    with pytest.raises(ValueError, match="open its plan alone"):
+        plan.run(batch(2), account=book)
+    assert book.log == ["reserve", "abandon"]

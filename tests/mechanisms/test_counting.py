@@ -69,7 +69,7 @@ def test_bad_workloads_and_data_are_refused():
     with pytest.raises(ValueError, match="records of 3 flags"):
         Flags(3).answers(np.zeros((2, 4)))
     with pytest.raises(ValueError, match="array of flags"):
-        Flags(3).answers([["a", "b", "c"]])
+        Flags(3).answers(np.array([["a", "b", "c"]]))
     with pytest.raises(ValueError, match="relation"):
         changed_answers(3, 1, "swap")
 

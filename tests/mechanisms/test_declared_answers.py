@@ -256,7 +256,7 @@ def test_cells_that_are_not_numbers_are_zero_in_silence():
         (lambda: planned(DeclaredQueries(3, l1=1.0), noise=("cauchy",)), "cauchy"),
         (lambda: planned(DeclaredQueries(3, l1=1.0), minimize="worst"), "minimize"),
         (lambda: DeclaredQueries(3, l1=1.0).answers([[1.0, 2.0]]), "records of 3"),
-        (lambda: DeclaredQueries(3, l1=1.0).answers([["a", "b", "c"]]), "array of numbers"),
+        (lambda: DeclaredQueries(3, l1=1.0).answers(np.array([["a", "b", "c"]])), "array of numbers"),
     ],
 )
 def test_what_is_refused(make, words):

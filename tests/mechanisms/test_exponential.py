@@ -81,7 +81,11 @@ def test_refusals():
     with pytest.raises(ValueError, match="lower < upper"):
         BestCandidate(3, 1.0, 1.0)
     plan = exponential.plan(Answer(n=3, workload=BestCandidate(2)), Budget(epsilon=1.0))
-    refused = ((np.zeros((3, 4)), "2 scores"), (np.zeros((2, 2)), "n = 3"), ([["a", "b"]] * 3, "array of scores"))
+    refused = (
+        (np.zeros((3, 4)), "2 scores"),
+        (np.zeros((2, 2)), "n = 3"),
+        (np.array([["a", "b"]] * 3), "array of scores"),
+    )
     for rows, match in refused:
         with pytest.raises(ValueError, match=match):
             plan.run(rows)

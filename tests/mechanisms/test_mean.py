@@ -111,8 +111,15 @@ def test_wrong_shapes_and_sizes_are_public_facts_and_said():
     with pytest.raises(ValueError, match="n = 3 records, the data have 2"):
         plan.run(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="array of numbers") as error:
-        plan.run([["Alice Smith", "secret"]] * 3)
+        plan.run(np.array([["Alice Smith", "secret"]] * 3))
     assert "Alice" not in str(error.value)
+
+
+def test_a_cell_that_is_no_number_is_missing_and_no_error_tells_of_it():
+    """Types of single cells are values of records: neighbours must not differ in whether they raise."""
+    plan = gaussian_mean.plan(Answer(n=3, workload=BoundedMean(0.0, 1.0)), Budget(mu=1.0))
+    texts, numbers = (plan.run(cells, random_state=1).value for cells in ([0.5, "Alice", 0.5], [0.5, np.nan, 0.5]))
+    assert np.array_equal(texts, numbers)
 
 
 def test_under_add_remove_the_declared_n_is_never_compared_with_the_data():

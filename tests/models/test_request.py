@@ -1,6 +1,7 @@
 """From public facts to a plan: the ledger's currency, the losses that a model offers, solvers that are objects."""
 
 import json
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -165,3 +166,9 @@ def test_a_leak_is_declared_whatever_wraps_the_plan():
     assert isinstance(plan.plan, Step)
     assert sum(row == ("declared", "classes were read off the data and are not protected") for row in plan.rows()) == 1
     assert isinstance(plan.basis, Basis)
+
+
+def test_a_plan_whose_cached_values_were_read_can_be_pickled():
+    plan = LogisticRegression(1.0, 1e-6, bounds=(-1, 1), solver="noisy_gd").plan(2000, 2)
+    assert plan.plan.problem.parameters.size == 3
+    assert pickle.loads(pickle.dumps(plan)) == plan

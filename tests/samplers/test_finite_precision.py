@@ -16,7 +16,7 @@ from dpfit.noise.fine import FINENESS
 from dpfit.samplers import exact_gibbs_rejection, finite_precision
 from dpfit.samplers.certificate import Displaced
 from dpfit.samplers.exact_gibbs_rejection import Envelope, GibbsRejection, Minorant, anchor, farthest, tangent_anchor
-from dpfit.samplers.finite_precision import largest_value, most_records, rejection_rounding
+from dpfit.samplers.finite_precision import largest_value, rejection_rounding
 from dpfit.samplers.potential import Potential, gibbs
 
 
@@ -95,7 +95,7 @@ def logarithms(asked, rows, labels, t, shift, trials=12):
 
 
 def sizes(asked, t):
-    return finite_precision._Sizes.of(asked, most_records(asked, "replace"), t, largest_value(asked))
+    return finite_precision._Sizes.of(asked, asked.max_records("replace"), t, largest_value(asked))
 
 
 LOSSES = [Logistic(), Squared(), Hinge(), Absolute(), LinearLoss(), Distance()]

@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,8 @@ def audit_algorithm(
     """
     problem, data, neighbour = algorithm.example(relation)
     budget = _audit_budget(algorithm.name, guarantees, mu, epsilon, relation)
+    if budget.unit not in algorithm.units:
+        budget = replace(budget, unit=algorithm.units[0])
     plan = algorithm.plan(problem, budget)
     if budget.delta and "delta" not in options:
         # Neither mu nor a pure epsilon is promised: the curve itself is what is compared.

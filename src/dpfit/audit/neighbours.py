@@ -13,6 +13,7 @@ from dpfit.audit.attacks import Projection, Transcript
 from dpfit.audit.outcomes import Outcomes
 from dpfit.audit.runs import Sampler
 from dpfit.audit.thresholds import Scores, empirical
+from dpfit.data.dataset import Dataset
 from dpfit.noise import Source
 from dpfit.privacy.check import count, one_of
 
@@ -32,6 +33,7 @@ def require_neighbours(data: Any, neighbour: Any, relation: str, unit: str = "re
     """Refuse pairs that the promise says nothing about.
 
     Records with user ids (`dpfit.data.dataset.Dataset.users`) are compared user by user under a promise to users.
+    Streams are sequences of datasets: as many batches, and neighbours in one of them.
 
     >>> require_neighbours(np.zeros(3), np.zeros(2), "replace")
     Traceback (most recent call last):
@@ -39,6 +41,9 @@ def require_neighbours(data: Any, neighbour: Any, relation: str, unit: str = "re
     ValueError: not neighbours: under replace-one both datasets have the same number of records, got 3 and 2
     """
     one_of("relation", relation, ("replace", "add_remove"))
+    if _is_stream(data) and _is_stream(neighbour):
+        _require_one_batch(data, neighbour, relation, unit)
+        return
     if unit == "user" and getattr(data, "users", None) is not None and getattr(neighbour, "users", None) is not None:
         _require_one_user(_by_user(data), _by_user(neighbour), relation)
         return
@@ -59,6 +64,24 @@ def require_neighbours(data: Any, neighbour: Any, relation: str, unit: str = "re
         changed = sum(not np.array_equal(a, b, equal_nan=_numeric(a)) for a, b in zip(data, neighbour, strict=True))
         if changed != 1:
             raise ValueError(f"not neighbours: exactly one of the {what} must differ, {changed} do")
+
+
+def _is_stream(data: Any) -> bool:
+    return isinstance(data, tuple | list) and bool(data) and all(isinstance(batch, Dataset) for batch in data)
+
+
+def _require_one_batch(data: Sequence[Any], neighbour: Sequence[Any], relation: str, unit: str) -> None:
+    if len(data) != len(neighbour):
+        raise ValueError(f"not neighbours: streams have as many batches, got {len(data)} and {len(neighbour)}")
+    changed = [pair for pair in zip(data, neighbour, strict=True) if not _same_records(*pair)]
+    if len(changed) != 1:
+        raise ValueError(f"not neighbours: exactly one of the batches must differ, {len(changed)} do")
+    require_neighbours(*changed[0], relation, unit)
+
+
+def _same_records(first: Dataset, second: Dataset) -> bool:
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
 def _by_user(data: Any) -> dict[Any, list[bytes]]:

@@ -158,7 +158,7 @@ class Algorithm(ABC, Generic[P]):
         self.require(problem, budget, options)
         plan = self._plan(problem, budget, **options)
         self._verify(plan, budget, options)
-        return replace(plan, problem=problem, algorithm=self.name)
+        return replace(plan, problem=problem, algorithm=plan.algorithm or self.name)
 
     def require(self, problem: Any, budget: Budget, options: Mapping[str, Any] | None = None) -> None:
         """Refuse a problem or budget that the declared facts exclude."""

@@ -185,6 +185,8 @@ class Interactive(Mechanism):
     """Whether steps need no query: `run` then makes ``rounds`` of them."""
     resumable: ClassVar[bool] = True
     """Whether the state holds plain values only, so that it can be stored."""
+    observes: ClassVar[bool] = False
+    """Whether steps read records that arrive, by `Interaction.observe`, in place of data held from the start."""
 
     if TYPE_CHECKING:
 
@@ -209,13 +211,19 @@ class Interactive(Mechanism):
         return False
 
     def adversarial(self, data: Any, neighbour: Any) -> tuple[Any, ...]:
-        """Return queries that tell neighbours apart as well as the guarantee allows; audits ask them."""
-        if self.self_driven:
+        """Return queries that tell neighbours apart as well as the guarantee allows; audits ask them.
+
+        A mechanism that drives itself or observes needs none: there the data are adversarial.
+        """
+        if self.self_driven or self.observes:
             return ()
         raise ValueError(f"no adversarial queries are known for {self.kind!r}; pass queries")
 
     def run(self, data: View, run: Run) -> Any:
         """Make all steps of a mechanism that drives itself; another one answers nothing."""
+        if self.observes:
+            # Each step would read all data: a record would be in every batch, not in one.
+            raise ValueError(f"{self.kind} reads records that arrive; open its plan alone and call observe(batch)")
         state = self.init(data, run)
         for index in range(self.rounds if self.self_driven else 0):
             if self.is_done(state):

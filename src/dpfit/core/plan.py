@@ -107,19 +107,30 @@ class Plan(Spec, ABC):
         return None
 
     @property
+    def observes(self) -> bool:
+        """Whether the plan reads records that arrive; its data are then a sequence of batches."""
+        return self.interactive is not None and self.interactive.observes
+
+    @property
     def data_facts(self) -> DataFacts:
-        """The number of units and the width of rows that data must have."""
-        return DataFacts() if self.problem is None else self.problem.data_facts
+        """The number of units and the width of rows that data must have; of a stream, each batch."""
+        facts = DataFacts() if self.problem is None else self.problem.data_facts
+        return DataFacts(None, facts.width) if self.observes else facts
 
     @property
     @abstractmethod
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """All mechanisms, in order."""
 
+    @property
+    def readers(self) -> tuple[Mechanism, ...]:
+        """The mechanisms that read data of the kind that the plan gets."""
+        return self.mechanisms
+
     def check(self, data: View) -> None:
         """Refuse data that the plan was not made for, before anything is charged; reads public facts only."""
         check_facts(data, self.data_facts, self.basis)
-        for mechanism in self.mechanisms:
+        for mechanism in self.readers:
             mechanism.check(data)
 
     def output(self, value: Any) -> Any:
@@ -387,6 +398,10 @@ class Composition(Plan):
     def mechanisms(self) -> tuple[Mechanism, ...]:
         return tuple(mechanism for stage in self.stages for mechanism in stage.plan.mechanisms)
 
+    @property
+    def readers(self) -> tuple[Mechanism, ...]:
+        return tuple(mechanism for stage in self.stages for mechanism in stage.plan.readers)
+
     def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> Composition:
         return replace(self, stages=tuple(replace(s, plan=s.plan.map_steps(change)) for s in self.stages))
 
@@ -461,6 +476,8 @@ class Transformation(Spec, ABC):
 
     draws: ClassVar[bool] = False
     """Whether `transform` draws: then every run of an audit transforms afresh."""
+    keeps_kind: ClassVar[bool] = True
+    """Whether records stay records, so that the mechanisms behind it can check the data before the charge."""
     keeps_records: ClassVar[bool] = True
     """Whether records stay records, so that mechanisms behind it check the caller's data."""
 
@@ -550,6 +567,10 @@ class TransformedPlan(Plan):
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
         return self.plan.mechanisms
+
+    @property
+    def readers(self) -> tuple[Mechanism, ...]:
+        return self.plan.readers if self.transformation.keeps_kind else ()
 
     def map_steps(self, change: Callable[[Mechanism], Mechanism]) -> TransformedPlan:
         return replace(self, plan=self.plan.map_steps(change))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from dpfit.core.mechanism import Halted, Interactive, Run, State
 from dpfit.core.missing import require_complete
 from dpfit.core.store import StateFile
+from dpfit.data.dataset import Dataset
 from dpfit.data.view import View, view_of
 from dpfit.noise import Source
 from dpfit.privacy import Guarantee
@@ -56,7 +57,7 @@ class Account(Protocol):
     """Where budget is kept. Reserving comes before data is read; an open reservation stays spent."""
 
     def reserve(self, plan: Plan) -> Any:
-        """Set the plan's privacy cost aside, or raise; returns a token."""
+        """Set the plan's privacy cost aside, or raise; returns a token of plain values, which a state file can hold."""
 
     def commit(self, token: Any, release: Release) -> None:
         """Record that the release happened."""
@@ -115,12 +116,19 @@ class Interaction:
 
     def step(self, query: Any = None) -> Any:
         """Answer one query."""
+        if self.plan.observes:
+            raise ValueError(f"{self._mechanism.kind} reads records that arrive; call observe(batch)")
         return self._answer(query, self._data)
 
-    def observe(self, chunk: Any) -> Any:
-        """Feed records that arrived; returns the estimate after them."""
+    def observe(self, batch: Any) -> Any:
+        """Feed records that arrived, checked against the plan; returns the answer after them."""
+        if not self.plan.observes:
+            # Its guarantee counts on data that stay the same, or on parts of them.
+            raise ValueError(f"{self._mechanism.kind} reads the data that it was opened on; call step(query)")
         basis = self.plan.basis
-        return self._answer(None, view_of(chunk, basis.relation, basis.unit, self._run.noise))
+        view = view_of(batch, basis.relation, basis.unit, self._run.noise)
+        self.plan.check(view)
+        return self._answer(None, view)
 
     def _answer(self, query: Any, data: View) -> Any:
         with self._lock:
@@ -155,6 +163,13 @@ class Interaction:
         while self._mechanism.self_driven and not self.done:
             self.step()
             self._run.progress(self._steps / self._mechanism.rounds)
+
+    def feed(self, batches: Iterable[Any]) -> None:
+        """Observe the batches one by one until the interaction ends."""
+        for batch in batches:
+            if self.done:
+                return
+            self.observe(batch)
 
     def close(self) -> Release:
         """End the interaction and commit what was reserved; closing twice gives the same release."""
@@ -195,6 +210,7 @@ def open_plan(
 ) -> Interaction:
     """Check the data, reserve the plan in ``account``, and open the plan on the data.
 
+    A plan that observes is opened without data: each batch is checked when it arrives.
     ``store`` is a file for the state, which is private: it is written before each answer leaves, and `resume` goes on
     from it. ``random_state`` is an RNG seed for tests; a seeded release is not private and says so. ``progress`` is
     called with the share of the work done.
@@ -239,8 +255,17 @@ def run_plan(
     diagnostics: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Release:
-    """Run a plan once: check the data, reserve, execute, commit. An interactive plan is opened, driven and closed."""
+    """Run a plan once: check the data, reserve, execute, commit. An interactive plan is opened, driven and closed.
+
+    The data of a plan that observes are a sequence of batches.
+    """
     options: dict[str, Any] = {"random_state": random_state, "diagnostics": diagnostics, "progress": progress}
+    if plan.observes:
+        if isinstance(data, Dataset) or not isinstance(data, Iterable):
+            raise ValueError(f"data must be a sequence of batches, got {type(data).__name__}; pass one for each step")
+        interaction = open_plan(plan, None, account=account, **options)
+        interaction.feed(data)
+        return interaction.close()
     if plan.interactive is not None:
         interaction = open_plan(plan, data, account=account, **options)
         interaction.drive(queries)
@@ -263,7 +288,10 @@ def _prepare(
     require_complete(plan)
     basis = plan.basis
     view = view_of(data, basis.relation, basis.unit, run.noise)
-    plan.check(view)
+    if not plan.observes:
+        plan.check(view)
+    elif data is not None:
+        raise ValueError("a plan that observes is opened without data; feed each batch to observe")
     view.touched = False
     return run, view
 

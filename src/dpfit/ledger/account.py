@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dpfit import __version__
 from dpfit.ledger import amount, chain, store
@@ -36,9 +36,11 @@ class Released(Protocol):
         """False when the caller set the RNG seed."""
 
 
-@dataclass(frozen=True)
-class Reservation:
-    """A row that set budget aside; its hash tells it from a row of the same number in another file."""
+class Reservation(NamedTuple):
+    """A row that set budget aside; its hash tells it from a row of the same number in another file.
+
+    State files of interactions hold it as a pair.
+    """
 
     number: int
     hash: str
@@ -94,7 +96,8 @@ class DatasetAccount:
             raise ValueError("touched is True if a record may have been read since reserve, else False")
         self._close(token, "abandon", {"why": why, "budget": STAYS_SPENT if touched else GIVEN_BACK})
 
-    def _close(self, token: Reservation, kind: str, facts: dict[str, Any]) -> None:
+    def _close(self, token: Reservation | tuple[int, str], kind: str, facts: dict[str, Any]) -> None:
+        token = Reservation(*token)
         with store.writing(self.path) as db:
             _, newest = ends(db, self.dataset)
             reserved = chain.by_number(db, token.number)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
 from dpfit.data.view import View
-from dpfit.mechanisms.arrays import as_rows
+from dpfit.mechanisms.arrays import as_rows, check_shape
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, one_of
@@ -102,7 +102,7 @@ class Flags(CountingQueries):
         return changed_answers(self.queries, self.at_most or self.queries, relation)
 
     def check(self, data: Any) -> None:
-        as_rows(data, self.queries, "flags")
+        check_shape(data, self.queries, "flags")
 
     def answers(self, data: Any) -> Counts:
         rows = as_rows(data, self.queries, "flags")

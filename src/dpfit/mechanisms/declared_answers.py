@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
 from dpfit.data.view import View
-from dpfit.mechanisms.arrays import array_of, as_rows
+from dpfit.mechanisms.arrays import array_of, as_rows, check_array
 from dpfit.mechanisms.choice import calibrated_noises, choice_notes
 from dpfit.mechanisms.generalized_gaussian import best_shape
 from dpfit.mechanisms.moved_answers import moved_answers
@@ -272,7 +272,7 @@ class NoisyAnswers(Mechanism):
         return Risk(self.errors.expected_max, f"largest error of the {self.workload.queries} answers")
 
     def check(self, data: View) -> None:
-        self.workload.rows(array_of(data))
+        check_array(data, self.workload.queries, "numbers")
 
     def run(self, data: View, run: Run) -> Floats:
         return self.run_many(data, run, 1)[0]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
 from dpfit.data.view import View
-from dpfit.mechanisms.arrays import array_of, as_rows
+from dpfit.mechanisms.arrays import array_of, as_rows, check_array
 from dpfit.noise import Grid, Source, discrete_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of, positive
@@ -98,7 +98,7 @@ class ExponentialChoice(Mechanism):
         return Risk(lost, "score lost by the choice (expected, at most)")
 
     def check(self, data: View) -> None:
-        self._rows(data)
+        check_array(data, self.query.candidates, "scores")
 
     def run(self, data: View, run: Run) -> NDArray[np.int64]:
         return self.run_many(data, run, 1)[0]

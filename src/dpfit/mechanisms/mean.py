@@ -20,7 +20,7 @@ from scipy.special import ndtri
 
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
 from dpfit.data.view import View
-from dpfit.mechanisms.arrays import array_of, as_rows
+from dpfit.mechanisms.arrays import array_of, as_rows, check_array
 from dpfit.noise import Grid, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of
@@ -86,7 +86,7 @@ class NoisyMean(Mechanism):
         return scale * unit * (1 + 2.0**-13) + grid.step / (2 * self.n), True
 
     def check(self, data: View) -> None:
-        self._rows(data)
+        check_array(data, self.query.dimension, "numbers")
 
     def run(self, data: View, run: Run) -> NDArray[np.float64]:
         query = self.query

@@ -175,6 +175,7 @@ class Scores(Transformation):
     """
 
     kind = "scores"
+    keeps_kind: ClassVar[bool] = False
     keeps_records: ClassVar[bool] = False
     metric: str
     top: float

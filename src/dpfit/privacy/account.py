@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -166,15 +167,11 @@ def _leaving(event: Event, zero_out: float) -> Curve:
 
 
 def _parts_by_value(event: Event) -> Event:
-    """The event with its disjoint parts taken as chosen by value."""
-    match event:
-        case events.Parallel(events=parts):
-            return events.Parallel(tuple(map(_parts_by_value, parts)), "value")
-        case (
-            events.Composed() | events.Repeated() | events.Sampled() | events.Selected() | events.WithinTotalVariation()
-        ):
-            return event.rebuilt(map(_parts_by_value, event.parts))
-    return event
+    """The event with its disjoint parts taken as chosen by value; `Replaced` covers such a record by itself."""
+    if isinstance(event, events.Replaced):
+        return event
+    moved = event.rebuilt(map(_parts_by_value, event.parts))
+    return dataclasses.replace(moved, by="value") if isinstance(moved, events.Parallel) else moved
 
 
 _NOISE = (

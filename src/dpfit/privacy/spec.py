@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
+from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
@@ -45,6 +46,10 @@ class Spec:
             for field in dataclasses.fields(self)
             if field.name not in self.omitted or getattr(self, field.name) != field.default
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Cached properties are computed again: some hold functions, which cannot be pickled.
+        return {k: v for k, v in self.__dict__.items() if not isinstance(getattr(type(self), k, None), cached_property)}
 
     @property
     def fingerprint(self) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from dpfit.core import Algorithm, Chosen, Considered, Forecast, LeftOut, Minimize, Plan, Tuning
+from dpfit.core.registry import entries
 from dpfit.ledger.errors import NotChargeable
 from dpfit.ledger.price import price
 from dpfit.privacy import Budget
@@ -36,11 +37,9 @@ TUNING = AutoTuning()
 
 
 def candidates() -> tuple[Algorithm[Minimize], ...]:
-    """Return the algorithms among which `auto` chooses."""
-    from dpfit.core.registry import entries
-
-    rows = (row for row in entries(problem=Minimize.kind) if row.auto_candidate)
-    return tuple(row.load() for row in sorted(rows, key=lambda row: row.name))
+    """Return the algorithms that declare ``auto_candidate``, by name."""
+    rows = sorted(entries(problem=Minimize.kind), key=lambda row: row.name)
+    return tuple(row.load() for row in rows if row.auto_candidate)
 
 
 class Candidate(NamedTuple):
@@ -144,9 +143,10 @@ def _require_quick(name: str, problem: Minimize, budget: Budget) -> None:
             "preconditioned_gd is skipped for losses with kinks; pass solver='preconditioned_gd' to use it"
         )
     if problem.n_features > TUNING.max_columns or problem.n * problem.n_features > TUNING.max_entries:
+        entries_limit = f"{TUNING.max_entries:.0e}".replace("e+0", "e")
         raise ValueError(
-            f"preconditioned_gd is skipped above {TUNING.max_columns} columns or {TUNING.max_entries:.0e} entries; "
-            "pass solver='preconditioned_gd' to use it"
+            f"preconditioned_gd is skipped above {TUNING.max_columns} columns or {entries_limit} entries; pass "
+            "solver='preconditioned_gd' to use it"
         )
 
 

@@ -25,11 +25,15 @@ class Aggregate(Interactive):
         Declared number of units, by which sums are divided.
     noise_multiplier : float
         Noise of all rounds together if each sees all records, of one round otherwise.
-    per : {"record"}
-        The privacy unit.
+    per : {"record", "user"}
+        The privacy unit, one of ``units``.
     """
 
     omitted: ClassVar[tuple[str, ...]] = ("sampling", "per")
+    units: ClassVar[tuple[str, ...]] = ("record",)
+    """The privacy units that this kind of aggregate protects."""
+    stacks: ClassVar[bool] = False
+    """Whether it answers a contribution at a stack of points (k, d) by k independent answers."""
     n: int
     noise_multiplier: float
     rounds: int
@@ -42,14 +46,25 @@ class Aggregate(Interactive):
         count("rounds", self.rounds)
         positive("noise_multiplier", self.noise_multiplier)
         one_of("relation", self.relation, ("replace", "add_remove"))
-        if self.per != "record":
-            raise ValueError(f"per must be 'record', got {self.per!r}; convert the guarantee with to_user(max_rows)")
+        if self.per not in self.units:
+            raise ValueError(
+                f"per must be {' or '.join(map(repr, self.units))}, got {self.per!r}; convert the guarantee with "
+                "to_user(max_rows)"
+            )
         _ = self.event
 
     @property
     def work(self) -> Work:
         passes = self.rounds * self.sampling.divisor(self.n, self.rounds) / self.n
         return Work(gradients=passes * self.n, passes=passes)
+
+    @property
+    def observes(self) -> bool:  # type: ignore[override]
+        """Whether the records of a round arrive with it."""
+        return self.sampling.arrives
+
+    def check_scale(self, contribution: Contribution) -> None:
+        """Refuse noise that cannot be drawn, before anything is charged."""
 
     def init(self, data: View, run: Run) -> State:
         return {"round": 0}

@@ -42,6 +42,7 @@ class ClippedMean(Aggregate):
     """
 
     kind = "clipped_mean"
+    stacks: ClassVar[bool] = True
     omitted: ClassVar[tuple[str, ...]] = (*Aggregate.omitted, "schedule")
     schedule: Schedule | None = None
 

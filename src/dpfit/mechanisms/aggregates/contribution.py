@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +28,15 @@ ROUNDING = 1 + 2.0**-40
 class Contribution(ABC):
     """What a record contributes to a sum. An aggregate relies on ``bound``, and `total` must enforce it."""
 
-    @property
-    @abstractmethod
-    def bound(self) -> float:
-        """Largest l2 norm of one record's vector, before it is rounded to the grid."""
+    if TYPE_CHECKING:
 
-    @property
-    @abstractmethod
-    def dimension(self) -> int:
-        """Number of entries of the vector."""
+        @property
+        def bound(self) -> float:
+            """Largest l2 norm of one record's vector, before it is rounded to the grid: a field or a property."""
+
+        @property
+        def dimension(self) -> int:
+            """Number of entries of the vector: a field or a property."""
 
     @abstractmethod
     def total(self, data: Dataset, grid: Grid) -> Steps:

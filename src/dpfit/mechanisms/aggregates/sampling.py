@@ -20,6 +20,8 @@ class Sampling(Spec, ABC):
 
     sees_all: ClassVar[bool] = False
     """Whether every round sees all records: then rounds may share one noise multiplier unequally."""
+    arrives: ClassVar[bool] = False
+    """Whether the records of a round arrive with it."""
 
     @abstractmethod
     def event(self, call: Event, rounds: int, relation: str, n: int) -> Event:
@@ -117,6 +119,23 @@ class SinglePass(Sampling):
 
     def take(self, data: View, index: int, rounds: int) -> View:
         return data.between(Fraction(index, rounds), Fraction(index + 1, rounds))
+
+    def divisor(self, n: int, rounds: int) -> float:
+        return n / rounds
+
+
+@dataclass(frozen=True)
+class Arriving(Sampling):
+    """Each round sees the batch that arrived. That no record arrives twice is declared: a plan's basis must say so."""
+
+    kind = "arriving"
+    arrives = True
+
+    def event(self, call: Event, rounds: int, relation: str, n: int) -> Event:
+        return Parallel((call,) * rounds, "index")
+
+    def take(self, data: View, index: int, rounds: int) -> View:
+        return data
 
     def divisor(self, n: int, rounds: int) -> float:
         return n / rounds

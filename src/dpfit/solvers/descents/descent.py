@@ -16,6 +16,7 @@ from dpfit.core.algorithm import DECLARED_N
 from dpfit.data.view import View
 from dpfit.losses.base import Loss
 from dpfit.losses.custom import vouched
+from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.contribution import Gradient
 from dpfit.privacy import Assumption, Basis, Budget
@@ -39,7 +40,7 @@ class Descent(Interactive):
     omitted: ClassVar = ("predicted", "fallback")
     self_driven: ClassVar[bool] = True
     problem: Minimize
-    aggregate: ClippedMean
+    aggregate: Aggregate
     optimizer: Optimizer
     predicted: Risk | None = None
     fallback: Descent | None = None
@@ -56,6 +57,13 @@ class Descent(Interactive):
     def asked(self, clip_norm: float) -> Gradient:
         """Return what records contribute at the public start."""
         return Gradient(self.problem, self.problem.project(self.problem.origin), clip_norm)
+
+    @property
+    def clipped_mean(self) -> ClippedMean:
+        """The aggregate, for rules that predict its noise; ValueError if it is of another kind."""
+        if not isinstance(self.aggregate, ClippedMean):
+            raise ValueError(f"the noise of {self.aggregate.kind} is not that of a clipped mean")
+        return self.aggregate
 
     @property
     def event(self) -> Event:
@@ -79,9 +87,14 @@ class Descent(Interactive):
         return self.optimizer.resumable
 
     @property
+    def observes(self) -> bool:  # type: ignore[override]
+        """Whether the records of a round arrive with it."""
+        return self.aggregate.observes
+
+    @property
     def batched(self) -> bool:
         """Whether runs can be made side by side: a stack of points asks for one pass over the same records."""
-        return self.optimizer.stacks and self.aggregate.sampling.sees_all
+        return self.optimizer.stacks and self.aggregate.stacks and self.aggregate.sampling.sees_all
 
     def check(self, data: View) -> None:
         if self.fallback is None and not self._has_public(data):

@@ -74,7 +74,7 @@ def collected(descent: Descent, decay: Floats) -> Floats:
     same.
     """
     moves = _moves(descent)
-    deviation = descent.aggregate.deviation(descent.asked(moves.clip_norm))
+    deviation = descent.clipped_mean.deviation(descent.asked(moves.clip_norm))
     influence = moves.schedule.influence(decay) / moves.schedule.steps
     fractions = moves.schedule.budget_fractions[:, np.newaxis]
     return np.asarray((moves.time * deviation) ** 2 * np.sum(influence**2 / fractions, axis=0))

@@ -155,7 +155,7 @@ def _shrinkage(descent: Descent, step_size: float, clip_norm: float) -> float:
     along it, and half spoils much less. There is none in a domain, where noise is cut off, and none for losses of
     points: these have no size that says little.
     """
-    problem, schedule = descent.problem, descent.aggregate.schedule
+    problem, schedule = descent.problem, descent.clipped_mean.schedule
     if problem.region is not None or isinstance(problem.loss, VectorLoss) or schedule is None:
         return 0.0
     time = schedule.steps * step_size / (1 - schedule.momentum)

@@ -8,7 +8,7 @@ sample is released with all its digits.
 
 Guarantee: that of the certificate. Without one the plan refuses, unless ``allow_uncertified``: then the guarantee is
 that of an exact sample, on the declared assumption that the sampler has converged. Arithmetic: idealised.
-Reference: [GT20] Section 1 (corrected), [Liu24] Theorem 3.6.4 (corrected); docs/explanation/gibbs.md, section 7, and
+Reference: [GT20] Section 1.2 (corrected), [Liu24] Theorem 3.6.4 (corrected); docs/explanation/gibbs.md, section 7, and
 docs/explanation/certificates.md, sections 2 and 5.
 """
 
@@ -187,12 +187,12 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
 
     Use it for a sampler of your own with a certificate; use `asap_perturb` else.
     Guarantee: that of the certificate. Pure epsilon needs a certificate of the caller.
-    Reference: [GT20] Section 1, corrected; [Liu24] Theorem 3.6.4, corrected.
+    Reference: [GT20] Section 1.2, corrected; [Liu24] Theorem 3.6.4, corrected.
     """
 
     name = "dp_from_sampler_closeness"
     summary = "one sample as it comes from a sampler, with the promise that its certificate allows"
-    reference = "[GT20] Section 1, corrected; [Liu24] Theorem 3.6.4, corrected"
+    reference = "[GT20] Section 1.2, corrected; [Liu24] Theorem 3.6.4, corrected"
     solves = Minimize
     guarantees = ("approximate", "gdp", "zcdp")
     requires = (CONVEX, RIDGE, BALL_OR_BOX)

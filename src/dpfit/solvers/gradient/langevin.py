@@ -57,7 +57,7 @@ def risk_bound(descent: Descent) -> float:
 
 def _noise(descent: Descent) -> float:
     """The deviation of the noise on a mean of gradients, in each direction, if it were one release."""
-    aggregate, (clip_norm,) = descent.aggregate, descent.optimizer.bounds(descent.problem)
+    aggregate, (clip_norm,) = descent.clipped_mean, descent.optimizer.bounds(descent.problem)
     return aggregate.noise_multiplier * aggregate.scale(descent.asked(clip_norm))[1] / descent.problem.n
 
 

@@ -34,6 +34,7 @@ from dpfit.core import (
     Step,
     Work,
 )
+from dpfit.data.dataset import Dataset
 from dpfit.data.view import View
 from dpfit.geometry.symmetric import pack, unpack
 from dpfit.kernels.rounding import sum_error
@@ -103,7 +104,7 @@ class NoisyStatistics(Mechanism):
         """Return the statistics with noise."""
         return self.vector_noise.added(values, self.sensitivity, run.noise)
 
-    def gram(self, data: View) -> Floats:
+    def gram(self, data: Dataset) -> Floats:
         """Return the Gram matrix of guarded rows."""
         zero = np.zeros(self.problem.n_features)
         return np.asarray(data.hessian(Squared(), zero, **self.problem.guards))

@@ -1,0 +1,300 @@
+"""The rule of descents and its predictions, against exact laws on quadratics."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dpfit.solvers.supposed import Supposed, off_by_clipping, suppositions
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from dpfit.core import Minimize
+from dpfit.core.mechanism import Run
+from dpfit.data.dataset import InMemory
+from dpfit.geometry import L2Ball
+from dpfit.losses import Bounds, Huber, HuberDistance, Logistic, SmoothedHinge
+from dpfit.mechanisms.aggregates.schedule import Schedule
+from dpfit.noise import Source
+from dpfit.privacy import Budget
+from dpfit.solvers.descents import predicted, scales
+from dpfit.solvers.descents.momentum import momentum_descent
+from dpfit.solvers.descents.predicted import collected
+from dpfit.solvers.descents.rule import default_clip_norm, tune_descent
+from dpfit.solvers.gradient.noisy_gd import noisy_gd
+
+LENGTHS = np.array([1.0, 0.5, 0.25])
+"""Of rows along the axes: the objective is a quadratic of known curvature."""
+CURVATURES, RIDGE = LENGTHS**2 / 3, 0.002
+LEAST = np.array([0.3, -0.5, 0.8])
+"""The minimizer."""
+
+
+def logistic(n=10_000, d=20, **more):
+    return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, **more)
+
+
+def descent(problem, relation, noise_multiplier, steps, step_size, clip_norm, shrinkage=0.0, average=0.6, **weights):
+    schedule = Schedule(steps, average=average, **weights)
+    return momentum_descent(problem, relation, noise_multiplier, step_size, clip_norm, schedule, shrinkage)
+
+
+def unshrunk(mechanism):
+    return replace(mechanism, optimizer=replace(mechanism.optimizer, shrinkage=0.0))
+
+
+@pytest.fixture
+def quadratic(monkeypatch):
+    """A problem, its data, and the truth in place of what is supposed."""
+    rows = np.tile(np.diag(LENGTHS), (100, 1))
+    truth = Supposed(CURVATURES, LEAST**2, 1.0)
+    monkeypatch.setattr(predicted, "suppositions", lambda *_: (truth,))
+    problem = Minimize(n=300, loss=Huber(50.0), bounds=Bounds(1.0, -1.0, 1.0), n_features=3, ridge=RIDGE)
+    return problem, InMemory(rows, rows @ (LEAST * (1 + RIDGE / CURVATURES)))
+
+
+def excess(thetas):
+    """The mean objective above its minimum."""
+    return ((CURVATURES + RIDGE) * (np.asarray(thetas) - LEAST) ** 2).sum(axis=1) / 2
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 3.0], ids=["even", "shared out"])
+@pytest.mark.parametrize("bent", [0.01, 5.0, 200.0], ids=["flat", "between", "curved"])
+def test_what_is_predicted_of_a_descent_is_exact_on_a_quadratic(bent, decay, momentum):
+    """One record (1, y) under a Huber loss is a quadratic; what is left of the start, and the variance of the output,
+    by following every start and every kick through the descent itself."""
+    steps = 400
+    problem = Minimize(n=1, loss=Huber(1.0), bounds=Bounds(1.0, -1.0, 1.0), n_features=1)
+    size = bent / steps * (1 - momentum)
+    mechanism = descent(problem, "add_remove", 1.0, steps, size, 1.0, momentum=momentum, noise_decay=decay)
+    starts = np.append(1.0, np.zeros(steps))
+    points, velocities, outputs = starts.copy(), np.zeros(steps + 1), np.zeros(steps + 1)
+    for k in range(steps):
+        velocities = momentum * velocities - size * points
+        velocities[k + 1] += size
+        points = points + velocities
+        outputs += mechanism.optimizer.schedule.average_weights[k] * points
+    assert mechanism.optimizer.schedule.remaining(np.array([bent]))[0] == pytest.approx(outputs[0], rel=1e-9)
+    variance = float(outputs[1:] ** 2 @ mechanism.aggregate.multipliers**2)
+    assert float(collected(mechanism, np.array([bent]))[0]) == pytest.approx(variance, rel=1e-9)
+
+
+def test_a_few_directions_tell_of_many(monkeypatch):
+    """And of a million without a row of numbers for each step in memory."""
+    problem, budget = logistic(n=30_000, d=1500), Budget(epsilon=1, delta=1e-6)
+    few = noisy_gd.plan(problem, budget).risk.expected
+    monkeypatch.setattr(predicted, "_DIRECTIONS", 1500)
+    assert few == pytest.approx(noisy_gd.plan(problem, budget).risk.expected, rel=1e-4)
+
+
+def test_noise_is_least_where_it_would_be_remembered():
+    """At the rate for which noise is shared out, nearly the least variance that is possible; at no other rate much more
+    than with equal shares."""
+    problem = logistic(n=100)
+    decay, rates = 4.0, np.geomspace(0.01, 1000, 40)
+    shared, even = (descent(problem, "add_remove", 1.0, 500, 0.1, 1.0, noise_decay=x) for x in (decay, 0.0))
+    noise = shared.aggregate.deviation(shared.asked(1.0))
+    influence = shared.optimizer.schedule.influence(np.array([decay]))
+    least = float(np.sum(influence / 500) ** 2) * (500 * 0.1 * noise) ** 2
+    at_rate = [float(collected(each, np.array([decay]))[0]) for each in (shared, even)]
+    assert least < at_rate[0] < 1.05 * least
+    assert at_rate[1] > 1.19 * least
+    assert np.all(collected(shared, rates) < 1.06 * collected(even, rates))
+
+
+@pytest.mark.parametrize("share", [0.4, 0.6, 1.0])
+def test_a_clipped_loss_bends_less(share):
+    """Residuals spread evenly beyond the width: the variance of a long descent is that of the curvature it feels."""
+    n, width, steps = 2000, 0.5, 1000
+    problem = Minimize(n=n, loss=Huber(width), bounds=Bounds(1.0, -1.0, 1.0), n_features=1)
+    mechanism = descent(problem, "add_remove", 1.0, steps, 0.1, share * width)
+    data = InMemory(np.ones((n, 1)), np.linspace(-1, 1, n))
+    outputs = np.array(mechanism.run_many(data, Run(Source(9)), 4000))
+    felt = np.array([0.1 * steps * scales.effective_curvature_fraction(problem, share) * width])
+    # Six standard errors of a variance are 13%; without the share it would be off by 2.8 at a share of 0.6.
+    assert outputs.var() == pytest.approx(float(collected(mechanism, felt)[0]), rel=0.16)
+
+
+def test_slopes_of_logistic_labels_are_rarely_steep():
+    """The curvature of margins spread evenly, with labels as likely as the loss says, where slopes are not clipped."""
+    margins = np.linspace(-40, 40, 400_001)
+    steep = 1 / (1 + np.exp(margins))  # of a label that is 1, which has probability 1 - steep
+    bends = steep * (1 - steep) * (1 - steep)
+    felt = bends[steep <= 0.6].sum() / bends.sum()
+    assert felt == pytest.approx(scales.effective_curvature_fraction(logistic(), 0.6), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("loss", "unit"), [(Huber(0.2), 0.5), (Huber(0.7), 0.7), (Logistic(), 4.0), (SmoothedHinge(0.5), 2.0)], ids=str
+)
+def test_noise_is_judged_beside_what_labels_ask_for(loss, unit):
+    problem = Minimize(n=10**6, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2)
+    assert scales.parameter_scale(problem) == pytest.approx(unit)
+    mechanism = noisy_gd.plan(problem, Budget(mu=1e-3, relation="add_remove")).mechanism
+    moves = mechanism.optimizer
+    assert moves.time * moves.clip_norm * mechanism.aggregate.noise_multiplier / 10**6 == pytest.approx(0.7 * unit)
+
+
+@pytest.mark.parametrize(
+    ("loss", "noises", "shares"),
+    [
+        (Logistic(), [0.0027, 0.003, 0.006, 0.009, 0.09], [1.0, 1.0, 0.8, 0.6, 0.6]),
+        (
+            Huber(0.2),
+            [2e-4, 2.5e-4, 5e-4, 7.5e-4, 0.0025, math.sqrt(0.0025 * 0.0165), 0.0165, 0.1],
+            [1.0, 1.0, 0.8, 0.6, 0.6, 0.4, 0.2, 0.2],
+        ),
+    ],
+    ids=["margin", "residual"],
+)
+def test_gradients_are_clipped_the_more_the_more_noise_there_is(loss, noises, shares):
+    """By the relative noise; for losses of residuals it counts times the root of the dimension, here 2, and where there
+    is much of it, times that of the number of records, here 100, on a logarithmic scale."""
+    problem = Minimize(n=10_000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=4)
+
+    def share(noise):
+        return default_clip_norm(problem, "add_remove", noise * 10_000 / 2) / scales.gradient_bound(problem)
+
+    assert [share(noise) for noise in noises] == pytest.approx(shares)
+
+
+def test_behind_a_map_residuals_are_clipped_only_where_noise_is_more_than_a_sample_is_off():
+    """By the relative noise times the root of the number of records, here 100, on a logarithmic scale."""
+    problem = Minimize(n=10_000, loss=Huber(0.2), bounds=Bounds(1.0, -1.0, 1.0), n_features=4)
+    for level, share in zip(
+        (0.01, 0.045, math.sqrt(0.045 * 0.15), 0.15, 0.25, 2.0), (1, 1, 0.8, 0.6, 0.6, 0.2), strict=True
+    ):
+        clip = default_clip_norm(problem, "add_remove", level / 100 * 10_000 / 2, behind_map=True)
+        assert clip == pytest.approx(0.2 * share)
+
+
+@pytest.mark.parametrize("errors", [1.0, 0.5])
+def test_a_clipped_loss_of_residuals_is_off_by_what_a_sample_is(errors):
+    """The excess of the clipped minimizer over the other, on forty samples, over the closed form.
+
+    It is a mean of 40 * 6 squares of nearly normal numbers: a standard error of 9%.
+    """
+    rng = np.random.default_rng(3)
+    n, d, width, clip = 2000, 6, 0.2, 0.6
+    problem = Minimize(n=n, loss=Huber(width), bounds=Bounds(1.0, -1.5, 1.5), n_features=d)
+    excess = []
+    for _ in range(40):
+        rows = rng.standard_normal((n, d))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        data = InMemory(rows, errors * width * rng.standard_normal(n))
+        values = []
+        for share in (clip, 1.0):
+            mechanism = descent(problem, "replace", 1e-9, 300, 5.0, share * width, average=0.0)
+            values.append(float(data.gradient(Huber(width), mechanism.run(data, Run(Source(1))))[0]) / n)
+        excess.append(values[0] - values[1])
+    assert np.mean(excess) == pytest.approx(off_by_clipping(clip, errors) * width**2 * d / n, rel=0.5)
+
+
+@pytest.mark.parametrize(("share", "errors"), [(0.2, 1.0), (0.6, 1.0), (0.6, 0.5), (0.9, 2.0)])
+def test_what_clipping_costs_residuals_is_an_integral(share, errors):
+    """Against adaptive quadrature of Huber's influence functions."""
+
+    def influence(error, clip):
+        return np.clip(error, -clip, clip) / (2 * norm.cdf(clip / errors) - 1)
+
+    def density(error):
+        return (influence(error, share) - influence(error, 1.0)) ** 2 * norm.pdf(error, scale=errors)
+
+    ends = (-12 * errors, -1.0, -share, share, 1.0, 12 * errors)
+    mean = sum(quad(density, low, high)[0] for low, high in itertools.pairwise(ends))
+    assert off_by_clipping(share, errors) == pytest.approx(0.5 * (2 * norm.cdf(1 / errors) - 1) * mean, rel=1e-4)
+
+
+def test_momentum_is_taken_only_where_steps_do_not_suffice():
+    """Up to 24 / passes of forgetting; in between steps are the longest that are stable, and momentum does the rest."""
+    seen = []
+    for n in (100, 3000, 10**7):
+        mechanism = tune_descent(logistic(n=n, d=5), "add_remove", 4.0, max_passes=240, clip_norm=0.6)
+        size, momentum = mechanism.optimizer.step_size, mechanism.optimizer.schedule.momentum
+        time = 240 * size / (1 - momentum)
+        longest = 1.5 * (1 + momentum) / 0.25
+        wanted = 0.7 * 4.0 * n / (4.0 * 0.6)
+        wanted *= min(1.0, wanted * (0.84 / (2 * 4.0 * 5)))
+        assert time == pytest.approx(min(wanted, 240 * longest / (1 - momentum)))
+        seen.append((momentum, size / longest))
+    assert seen[0][0] == 0.0
+    assert seen[0][1] < 1
+    assert 0 < seen[1][0] < 0.9
+    assert seen[1][1] == pytest.approx(1.0)
+    assert seen[2] == pytest.approx((0.9, 1.0))
+
+
+def test_what_a_descent_leaves_of_the_start(quadratic):
+    problem, data = quadratic
+    mechanism = descent(problem, "replace", 1e-9, 500, 10.0 / 500, scales.gradient_bound(problem))
+    left = excess(mechanism.run_many(data, Run(Source(4)), 1)).mean()
+    assert left == pytest.approx(predicted.predicted_risk(mechanism).expected, rel=0.05)
+
+
+def round_problem(d, pull=0.0):
+    """Rows along all axes alike; half of the residuals are beyond the width of the loss, so it has half its curvature.
+
+    The minimizer is ``pull`` along every axis.
+    """
+    problem = Minimize(n=40 * d, loss=Huber(1.0), bounds=Bounds(1.0, -60.0, 60.0), n_features=d)
+    rows = np.tile(np.eye(d), (40, 1))
+    return problem, InMemory(rows, rows @ np.full(d, pull) + np.repeat([0.0, 0.0, 50.0, -50.0], 10 * d))
+
+
+@pytest.mark.parametrize("d", [3, 12])
+def test_as_much_is_taken_off_as_noise_has_added(d):
+    """Half of (d - 2) / d of its mean square, which is measured on rows that favour no direction."""
+    problem, data = round_problem(d)
+    rule = tune_descent(problem, "add_remove", 2e-3 * 40 * d, max_passes=100, clip_norm=1.0)
+    noisy = np.array(unshrunk(rule).run_many(data, Run(Source(5)), 12_000 // d))
+    # The standard error of the mean of 12,000 squares is 1.3%.
+    assert rule.optimizer.shrinkage == pytest.approx((d - 2) / 2 * (noisy**2).mean(), rel=0.08)
+
+
+@pytest.mark.parametrize(("pull", "less"), [(0.0, (0.34, 0.41)), (0.06, (0.67, 0.76)), (1.0, (0.98, 1.01))])
+def test_shrinking_takes_away_what_is_noise_and_leaves_what_is_not(pull, less):
+    """Mean square errors, over those without it, in 12 dimensions; noise has a deviation of about 0.06 in each.
+
+    Where there is only noise, half of the shrinkage leaves 1 - 3/4 * 10/12 of it.
+    Predicted with mean squares in place of squares, which is off by a tenth of the noise where there is only noise.
+    """
+    problem, data = round_problem(12, pull)
+    rule = tune_descent(problem, "add_remove", 2e-3 * 480, max_passes=100, clip_norm=1.0)
+    errors = [
+        ((np.array(each.run_many(data, Run(Source(6)), 500)) - pull) ** 2).mean() for each in (rule, unshrunk(rule))
+    ]
+    assert less[0] <= errors[0] / errors[1] <= less[1]
+    supposed = Supposed(np.full(12, 1 / 24), np.full(12, pull**2), 1.0)
+    risk = predicted.risk_on(supposed, rule, 0.0)
+    assert risk == pytest.approx(errors[0] * 12 / 48, rel=0.05, abs=errors[1] * 12 / 48 * 0.1)
+
+
+def test_nothing_is_shrunk_in_a_domain_for_points_or_in_two_dimensions():
+    rule = tune_descent
+    glm = Minimize(n=500, loss=Logistic(), bounds=Bounds(1.0), n_features=5)
+    assert rule(glm, "add_remove", 1.0, max_passes=50).optimizer.shrinkage > 0
+    points = Minimize(n=500, loss=HuberDistance(0.5), bounds=Bounds(1.0), n_features=5)
+    for other in (replace(glm, domain=L2Ball(5, 1.0)), replace(glm, n_features=2), points):
+        assert rule(other, "add_remove", 1.0, max_passes=50).optimizer.shrinkage == 0
+    with pytest.raises(ValueError, match="shrink"):
+        descent(glm, "add_remove", 1.0, 5, 0.1, 1.0, shrinkage=-1.0)
+    with pytest.raises(ValueError, match="shrink"):
+        descent(glm, "add_remove", 1.0, 5, 0.1, 1.0, shrinkage=math.inf)
+
+
+def test_clipping_is_predicted_to_cost_margin_losses_only_where_it_clips():
+    def risk(loss, clip, stand_in=0):
+        problem = Minimize(n=10**9, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=5)
+        plan = noisy_gd.plan(problem, Budget(mu=1e3), clip_norm=clip * scales.gradient_bound(problem))
+        supposed = suppositions(problem, scales.gradient_bound(problem), scales.natural_unit(problem))[stand_in]
+        assert supposed.length == (1.0, 0.7)[stand_in]
+        return predicted.risk_on(supposed, plan.mechanism, 0.0)
+
+    assert risk(Logistic(), 0.6) > 100 * risk(Logistic(), 1.0)
+    # Rows of the full length: half as much beyond the clip. Rows of 0.7 of it: (1 - 6 / 7) / 0.4 as much, or nothing.
+    assert risk(Logistic(), 0.8) == pytest.approx(0.5 * risk(Logistic(), 0.6), rel=0.01)
+    assert risk(Logistic(), 0.6, 1) == pytest.approx(risk(Logistic(), 0.6) / 2.8, rel=0.01)
+    assert risk(Logistic(), 0.8, 1) < 0.01 * risk(Logistic(), 0.8)
+    assert risk(Huber(0.2), 0.6) < 0.01 * risk(Logistic(), 0.6)
