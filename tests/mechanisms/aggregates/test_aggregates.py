@@ -142,3 +142,14 @@ def test_specs_come_back():
     schedule = Schedule(9, 0.5, 0.6, noise_decay=0.3)
     for spec in (ClippedMean(N, 1.0, 9, "replace", schedule=schedule), ClippedMean(N, 1.0, 9, "replace", FixedSize(2))):
         assert from_json(spec.to_json(), Spec) == spec
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("growth", [0.0, 0.01])
+def test_one_direction_has_the_influence_that_it_has_among_others(momentum, growth):
+    """Bit for bit: the noise of each step depends on it."""
+    schedule, decay = Schedule(50, momentum, growth=growth), np.array([0.0, 0.3, 7.0, 1e4])
+    together = schedule.influence(decay)
+    assert together.shape == (50, 4)
+    for column, each in enumerate(decay):
+        assert np.array_equal(schedule.influence(np.array([each]))[:, 0], together[:, column])

@@ -18,6 +18,7 @@ from dpfit.noise import Source
 from dpfit.privacy import Budget, NotReachable
 from dpfit.solvers.descents.descent import trajectory_basis
 from dpfit.solvers.descents.momentum import momentum_descent
+from dpfit.solvers.gradient import preconditioned_gd as preconditioned_module
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.gradient.preconditioned_gd import (
     IsotropicRule,
@@ -348,3 +349,17 @@ def test_steps_spend_what_was_planned_whatever_matrix_was_released(scale, power)
     assert spent <= 1 / planned**2
     assert spent == pytest.approx(1 / planned**2, rel=1e-9)
     assert aggregate.schedule.noise_decay > 0
+
+
+def test_the_risk_of_a_plan_is_predicted_once(monkeypatch):
+    """It takes tens of milliseconds, and planning, choosing and explaining read it."""
+    predicted = []
+    original = preconditioned_module.power_mean_risk
+    monkeypatch.setattr(
+        preconditioned_module, "power_mean_risk", lambda *given: predicted.append(1) or original(*given)
+    )
+    plan = preconditioned_gd.plan(logistic(), Budget(mu=0.5))
+    risk = plan.risk
+    assert plan.risk == risk
+    assert str(round(risk.expected, 6))[:4] in plan.explain()
+    assert len(predicted) == 1

@@ -10,7 +10,8 @@ from dpfit.losses import Bounds, Huber, Logistic, SmoothedHinge, Softmax
 from dpfit.privacy import Budget
 from dpfit.solvers.perturbation import objective_perturbation as objective
 from dpfit.solvers.perturbation import output_perturbation as output
-from dpfit.solvers.perturbation.minimizer import accuracy, distances
+from dpfit.solvers.perturbation.minimizer import Accuracy, distances
+from dpfit.solvers.perturbation.ridge import output_excess
 
 RIDGES = np.geomspace(1e-14, 1e12, 53)
 
@@ -32,10 +33,10 @@ def test_distances_are_those_that_are_certified_one_by_one(name, linear, relatio
     found = distances(problem, strengths, relation, linear)
     for strength, distance in zip(strengths.tolist(), found.tolist(), strict=True):
         if math.isinf(distance):
-            with pytest.raises(ValueError, match=r"lost in the rounding errors|out of the range|additions"):
-                accuracy(problem, strength, relation, linear=linear)
+            with pytest.raises(ValueError, match=r"within the rounding errors|exceed the range|additions"):
+                Accuracy.of(problem, strength, relation, linear=linear)
         else:
-            assert accuracy(problem, strength, relation, linear=linear).distance == distance
+            assert Accuracy.of(problem, strength, relation, linear=linear).distance == distance
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
@@ -51,7 +52,7 @@ def test_noisy_minimizers_are_predicted_as_one_by_one(name, noise, relation):
         except ValueError:
             assert risk == math.inf
         else:
-            assert risk == pytest.approx(output.excess(problem, ridge, noise, 3.0 * mechanism.sensitivity), rel=1e-12)
+            assert risk == pytest.approx(output_excess(problem, ridge, noise, 3.0 * mechanism.sensitivity), rel=1e-12)
 
 
 BUDGETS = (Budget(epsilon=0.9), Budget(epsilon=1.0, delta=1e-6), Budget(mu=0.5), Budget(rho=0.1, relation="add_remove"))
@@ -70,7 +71,7 @@ def test_perturbed_objectives_are_predicted_as_one_by_one(name, budget):
     certified = 0
     for ridge, risk in zip(ridges.tolist(), found.tolist(), strict=True):
         event = objective.perturbation_event(problem, ridge, noise)
-        multiplier = float(objective._quick_multiplier(event.slopes, event.curvature, target))
+        multiplier = float(objective._quick_multipliers(event.slopes, np.array([event.curvature]), target)[0])
         output_multiplier = multiplier * objective._OUTPUT_MULTIPLE[noise]
         try:
             mechanism = objective.PerturbedMinimizer(
@@ -82,7 +83,7 @@ def test_perturbed_objectives_are_predicted_as_one_by_one(name, budget):
         certified += 1
         hiding = np.array(output_multiplier * 2 * mechanism.distance)
         law = "gaussian" if noise == "gaussian" else "l2_laplace"
-        expected = output.excess(problem, np.array(ridge), law, hiding)
+        expected = output_excess(problem, np.array(ridge), law, hiding)
         expected += objective._linear_excess(problem, np.array(ridge), noise, np.array(mechanism.scale))
         assert risk == pytest.approx(float(expected), rel=1e-7)
     assert (certified == 0) == (name == "far too large")

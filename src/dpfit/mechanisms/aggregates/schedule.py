@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,14 +91,18 @@ class Schedule(Spec):
         ``decay`` is the curvature of a direction times step_size * steps / (1 - momentum), the time of the descent. A
         move that starts a velocity counts for all that it comes to in the end.
         """
-        pull = self._pull(decay)
-        left, point, velocity = np.zeros((self.steps, len(decay))), np.zeros(len(decay)), np.zeros(len(decay))
-        for index in range(self.steps - 1, -1, -1):
+        pull: Any = self._pull(decay)
+        point: Any = np.zeros(len(decay))
+        if len(decay) == 1:
+            # Plain numbers give the same bits in a twentieth of the time.
+            pull, point = float(pull[0]), 0.0
+        velocity, left = point, []
+        for weight in reversed(self.average_weights.tolist()):
             # How the output changes with point and velocity after this step, from those after the next.
             following = point + velocity
-            point, velocity = self.average_weights[index] + point - pull * following, self.momentum * following
-            left[index] = (1 - self.momentum) * (point + velocity)
-        return left
+            point, velocity = weight + point - pull * following, self.momentum * following
+            left.append((1 - self.momentum) * (point + velocity))
+        return np.array(left[::-1]).reshape(self.steps, len(decay))
 
     def remaining(self, decay: Floats) -> Floats:
         """Return how much of the start is left in the output, for each direction (see `influence`)."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from dpfit.data.view import View
 from dpfit.losses.custom import vouched
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
+from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.code import code_fingerprint, qualified_name
 from dpfit.privacy.event import BoundedRange, Event, Gaussian, GaussianPrivate
@@ -247,11 +248,11 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
     ) -> float:
         """Return the inverse temperature at which the implemented event just meets the budget."""
 
-        def sample(level: float) -> _Implemented:
+        def sample(level: float) -> AtLevel:
             ideal = BoundedRange(1 / level) if pure else GaussianPrivate(1 / level)
-            return _Implemented(implemented(certificate, ideal, allow_uncertified), 1 / level)
+            return AtLevel(implemented(certificate, ideal, allow_uncertified), level)
 
-        ideal, change = calibrate(sample, budget).level, LossSensitivity.of(problem, budget.relation)
+        ideal, change = 1 / calibrate(sample, budget).level, LossSensitivity.of(problem, budget.relation)
         if pure:
             return _DOWN * ideal / change.range
         return _DOWN * ideal**2 * problem.n * problem.ridge / change.lipschitz**2
@@ -259,13 +260,6 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
     def example(self, relation: str) -> Example:
         """That of `asap_perturb`."""
         return AsapPerturb().example(relation)
-
-
-class _Implemented(NamedTuple):
-    """The event of a sampler, and the mu or epsilon of the exact sample that it comes close to."""
-
-    event: Event
-    level: float
 
 
 def proximal(problem: Minimize, inverse_temperature: float, certificate: Certificate) -> ProximalSampler:

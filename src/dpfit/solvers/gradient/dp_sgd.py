@@ -38,6 +38,7 @@ from dpfit.noise.coins import LEAST, successes
 from dpfit.noise.lattice import LIMIT
 from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, calibrate, event
+from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.check import count, moderate, number, one_of, positive
 
 Floats = NDArray[np.float64]
@@ -78,23 +79,6 @@ class Walk(NamedTuple):
     records: int
     batch_sum: BatchSum
     epoch: Epoch | None
-
-
-class _NoisySteps(NamedTuple):
-    """What privacy depends on; `calibrate` also tries noise that the mechanism refuses to draw."""
-
-    noise_multiplier: float
-    rate: float
-    steps: int
-    relation: str
-
-    @property
-    def event(self) -> event.Event:
-        # Under replace-one a record that leaves the sample changes the sum by half of what replacing it does.
-        half = 0.5 if self.relation == "replace" else 1.0
-        return event.Repeated(
-            event.Sampled(event.Gaussian(self.noise_multiplier), self.rate, zero_out=half), self.steps
-        )
 
 
 @dataclass(frozen=True)
@@ -155,7 +139,10 @@ class SampledDescent(Loop):
 
     @property
     def event(self) -> event.Event:
-        return _NoisySteps(self.noise_multiplier, self.batch / self.problem.n, self.steps, self.relation).event
+        # Under replace-one a record that leaves the sample changes the sum by half of what replacing it does.
+        half = 0.5 if self.relation == "replace" else 1.0
+        rate = self.batch / self.problem.n
+        return event.Repeated(event.Sampled(event.Gaussian(self.noise_multiplier), rate, zero_out=half), self.steps)
 
     def basis(self, budget: Budget) -> Basis:
         """Return why the descent is private."""
@@ -382,12 +369,11 @@ class DPSGD(Algorithm[Minimize]):
         if batch is None:
             passes = max(_ENTRIES / (problem.n * problem.n_features), _PASSES)
             batch = problem.n * min(1.0, max(passes / steps, strength / math.sqrt(steps)))
-        rate = float(batch) / problem.n
-        mechanism = SampledDescent(
+        template = SampledDescent(
             problem, relation, 1.0, int(steps), float(batch), limit, learning_rate, momentum, averaged
         )
-        found = calibrate(lambda multiplier: _NoisySteps(multiplier, rate, mechanism.steps, relation), budget)
-        mechanism = replace(mechanism, noise_multiplier=found.noise_multiplier)
+        found = calibrate(lambda level: AtLevel(template.event.scaled(level), level), budget)
+        mechanism = replace(template, noise_multiplier=found.level)
         return Step(mechanism, mechanism.basis(budget))
 
     def example(self, relation: str) -> Example:

@@ -40,6 +40,7 @@ from dpfit.core import (
 from dpfit.core.algorithm import BOUNDED, MARGIN_LOSS, NO_DOMAIN
 from dpfit.data.chunk import Chunk
 from dpfit.data.dataset import Dataset
+from dpfit.data.view import View
 from dpfit.geometry.symmetric import pack, unpack
 from dpfit.kernels.linear_map import mapped
 from dpfit.kernels.rounding import sum_error
@@ -116,7 +117,7 @@ class SecondMoments(NoisyStatistics):
     def work(self) -> Work:
         return Work(passes=1.0)
 
-    def run(self, data: Dataset, run: Run) -> Floats:
+    def run(self, data: View, run: Run) -> Floats:
         return unpack(self.with_noise(pack(self.gram(data)), run)) / self.problem.n
 
 

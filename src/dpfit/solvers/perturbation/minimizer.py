@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,37 +101,67 @@ class Accuracy:
         True
         """
         constants = global_constants(problem, relation)
-        records, d = problem.max_records(relation), problem.dimension
-        slope, bend = constants.lipschitz, constants.smoothness
-        pull = records * slope
-        farthest = (pull + linear) / strength
-        # Norms square their entries: an underflow would accept every point, an overflow none.
-        if not max(pull + linear, farthest, 1 / (_TOLERANCE * slope)) <= _LARGEST:
+        found = _certificate(problem, constants, strength, relation, linear)
+        if not found.largest <= _LARGEST:
             raise ValueError(
-                f"gradient norms up to {slope:.3g} with a ridge of {strength / problem.n:.3g} exceed the "
+                f"gradient norms up to {constants.lipschitz:.3g} with a ridge of {strength / problem.n:.3g} exceed the "
                 "range of double precision; scale rows and labels"
             )
-        if (height := _height(problem)) < math.inf:
-            farthest = min(farthest, 2 * linear / strength + math.sqrt(2 * records * height / strength))
-        smoothness = (records * bend + strength) * (1 + 1e-9)
-        # Gradient steps start at the origin and stay in the ball of twice the minimizer's norm.
-        radius = 2 * farthest * (1 + 1e-9)
-        error = (
-            gamma(_additions(records, d)) * pull
-            + (16 + problem.loss.outputs) * _UNIT * pull
-            + gamma(d + 16) * records * bend * radius
-            + 8 * _UNIT * (pull + strength * radius + linear)
-        )
-        tolerance = max(_TOLERANCE * slope, error / 10)
-        # Each step rounds the point, and contracts earlier errors by 1 - strength / smoothness.
-        rounding = 8 * _UNIT * radius * smoothness / strength
-        distance = ((tolerance + error) / strength + rounding) * (1 + 1e-9)
-        if not distance < farthest:
+        if not found.distance < found.farthest:
+            records = problem.max_records(relation)
             raise ValueError(
                 f"a ridge of {strength / problem.n:.3g} is within the rounding errors of {records} records; increase it"
             )
+        farthest, tolerance, smoothness = float(found.farthest), float(found.tolerance), float(found.smoothness)
         steps = math.ceil(smoothness / strength * max(1.0, math.log(farthest * strength / tolerance)))
-        return cls(distance, tolerance * (1 - 1e-9), radius, smoothness, steps)
+        return cls(float(found.distance), tolerance * (1 - 1e-9), float(found.radius), smoothness, steps)
+
+
+def distances(problem: Minimize, strengths: Floats, relation: str, linear: float | Floats = 0.0) -> Floats:
+    """Return the distance that `Accuracy.of` certifies for each strength; infinite where it certifies none."""
+    try:
+        found = _certificate(problem, global_constants(problem, relation), strengths, relation, linear)
+    except ValueError:
+        return np.full(strengths.shape, math.inf)
+    certified = (found.largest <= _LARGEST) & (found.distance < found.farthest)
+    return np.where(certified, found.distance, math.inf)
+
+
+class _Certificate(NamedTuple):
+    """What `Accuracy.of` derives, for one strength or for an array of them."""
+
+    largest: Any
+    farthest: Any
+    radius: Any
+    smoothness: Any
+    tolerance: Any
+    distance: Any
+
+
+@np.errstate(all="ignore")
+def _certificate(problem: Minimize, constants: Constants, strength: Any, relation: str, linear: Any) -> _Certificate:
+    records, d = problem.max_records(relation), problem.dimension
+    slope, bend = constants.lipschitz, constants.smoothness
+    pull = records * slope
+    farthest = (pull + linear) / strength
+    # Norms square their entries: an underflow would accept every point, an overflow none.
+    largest = np.maximum(np.maximum(pull + linear, farthest), 1 / (_TOLERANCE * slope))
+    if (height := _height(problem)) < math.inf:
+        farthest = np.minimum(farthest, 2 * linear / strength + np.sqrt(2 * records * height / strength))
+    smoothness = (records * bend + strength) * (1 + 1e-9)
+    # Gradient steps start at the origin and stay in the ball of twice the minimizer's norm.
+    radius = 2 * farthest * (1 + 1e-9)
+    error = (
+        gamma(_additions(records, d)) * pull
+        + (16 + problem.loss.outputs) * _UNIT * pull
+        + gamma(d + 16) * records * bend * radius
+        + 8 * _UNIT * (pull + strength * radius + linear)
+    )
+    tolerance = np.maximum(_TOLERANCE * slope, error / 10)
+    # Each step rounds the point, and contracts earlier errors by 1 - strength / smoothness.
+    rounding = 8 * _UNIT * radius * smoothness / strength
+    distance = ((tolerance + error) / strength + rounding) * (1 + 1e-9)
+    return _Certificate(largest, farthest, radius, smoothness, tolerance, distance)
 
 
 def _additions(records: int, dimension: int) -> int:

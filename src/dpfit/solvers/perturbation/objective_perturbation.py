@@ -17,23 +17,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, gammainccinv
 
-from dpfit.core import Example, Forecast, Minimize, Plan, Requirement, Risk, Run, Step
+from dpfit.core import Constants, Example, Forecast, Minimize, Plan, Requirement, Risk, Run, Step
 from dpfit.data.view import View
 from dpfit.losses import GLM, Bounds, Logistic, SmoothedHinge, Softmax
 from dpfit.noise import Gaussian as Normal
 from dpfit.noise import Grid, rounded, rounded_l2_laplace
 from dpfit.privacy import Budget, NotReachable, calibrate, gaussian
 from dpfit.privacy import event as events
+from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.event import Composed, Event
 from dpfit.solvers.perturbation.base import Perturbation
-from dpfit.solvers.perturbation.minimizer import CERTIFIABLE, Accuracy, CertifiedMinimizer, Objective
+from dpfit.solvers.perturbation.minimizer import (
+    CERTIFIABLE,
+    Accuracy,
+    CertifiedMinimizer,
+    Objective,
+    distances,
+    global_constants,
+)
 from dpfit.solvers.perturbation.ridge import best_ridge, bias, output_excess, predicted_risk
 from dpfit.solvers.perturbation.vector_noise import VectorNoise
 
@@ -96,38 +104,29 @@ class PerturbedMinimizer(CertifiedMinimizer):
 
     @property
     def _law(self) -> str:
-        return "gaussian" if self.noise == "gaussian" else "l2_laplace"
+        return _output_law(self.noise)
 
     @property
     def scale(self) -> float:
         """Standard deviation (or scale) of the linear term."""
-        return self.noise_multiplier * self.constants.lipschitz * (1 + 1e-12)
+        return _scale(self.constants, self.noise_multiplier)
 
     @property
     def grid(self) -> Grid:
         """Grid of the linear term."""
-        finest = max(_FINENESS * self.constants.lipschitz, self.scale * 2.0**-40) / math.sqrt(self.problem.dimension)
-        return Grid(math.floor(math.log2(finest)))
+        return Grid(_exponent(self.constants, self.problem.dimension, self.scale))
 
     @cached_property
     def accuracy(self) -> Accuracy:
         """Certified distance between the computed minimizer and the exact one of the same objective."""
-        d = self.problem.dimension
-        # The linear term is longer than this with a probability below 1e-300.
-        longest = self.scale * (math.sqrt(d) + 40 if self.noise == "gaussian" else 2 * d + 1500)
-        return Accuracy.of(self.problem, self.strength, self.relation, linear=longest * (1 + 1e-6))
+        longest = _longest(self.problem.dimension, self.noise, self.scale)
+        return Accuracy.of(self.problem, self.strength, self.relation, linear=longest)
 
     @cached_property
     def distance(self) -> float:
         """Certified distance between the computed minimizer and the exact one for the linear term before rounding."""
         rounding = self.grid.rounding(self.problem.dimension, "l2") / 2
         return (self.accuracy.distance + rounding / self.strength) * (1 + 1e-12)
-
-    @property
-    def noise_excess(self) -> float:
-        """Predicted increase of the objective by noise, for isotropic rows; the ridge is chosen by it."""
-        released = output_excess(self.problem, self.ridge, self._law, self.output_multiplier * 2 * self.distance)
-        return released + _linear_excess(self.problem, self.ridge, self.noise, self.scale)
 
     @cached_property
     def risk(self) -> Risk:
@@ -163,11 +162,45 @@ class PerturbedMinimizer(CertifiedMinimizer):
         return problem.project(self.output_noise.added(minimizer, 2 * self.distance, run.noise))
 
 
+S = TypeVar("S", float, Floats)
+
+
+def _output_law(noise: str) -> str:
+    """Return the distribution of the output noise that goes with a linear term."""
+    return "gaussian" if noise == "gaussian" else "l2_laplace"
+
+
+def _scale(constants: Constants, multiplier: S) -> S:
+    """Return the standard deviation (or scale) of the linear term."""
+    return multiplier * constants.lipschitz * (1 + 1e-12)
+
+
+def _longest(dimension: int, noise: str, scale: S) -> S:
+    """Return a norm that the linear term exceeds with a probability below 1e-300."""
+    return scale * (math.sqrt(dimension) + 40 if noise == "gaussian" else 2 * dimension + 1500) * (1 + 1e-6)
+
+
+def _exponent(constants: Constants, dimension: int, scale: float) -> int:
+    """Return the exponent of the linear term's grid."""
+    return math.floor(math.log2(max(_FINENESS * constants.lipschitz, scale * 2.0**-40) / math.sqrt(dimension)))
+
+
+def _rounding(exponent: int, dimension: int) -> float:
+    """Return the largest l2 distance to the grid of an exponent; infinite if there is no such grid."""
+    try:
+        return Grid(exponent).rounding(dimension, "l2") / 2
+    except ValueError:
+        return math.inf
+
+
 def perturbation_event(problem: Minimize, ridge: float, noise: str) -> events.ObjectivePerturbation:
     """Return the event of a linear term of noise multiplier one."""
-    smoothness = problem.constants("replace", everywhere=True).smoothness
-    curvature = smoothness / (problem.n * ridge) * (1 + 1e-12)
-    return events.ObjectivePerturbation(1.0, curvature, _slopes(problem), noise)
+    return events.ObjectivePerturbation(1.0, _curvature(problem, ridge), _slopes(problem), noise)
+
+
+def _curvature(problem: Minimize, ridge: S) -> S:
+    """Return the largest curvature of one record over that of the ridge, rounded up."""
+    return problem.constants("replace", everywhere=True).smoothness / (problem.n * ridge) * (1 + 1e-12)
 
 
 def _slopes(problem: Minimize) -> str:
@@ -179,15 +212,15 @@ def _slopes(problem: Minimize) -> str:
     return "one_sided" if isinstance(problem.loss, SmoothedHinge) else "two_sided"
 
 
-def _linear_excess(problem: Minimize, ridge: float, noise: str, scale: float) -> float:
-    """Return the predicted increase of the mean objective by the linear term, for an isotropic Hessian.
+def _linear_excess(problem: Minimize, ridges: Floats, noise: str, scales: Floats) -> Floats:
+    """Return the predicted increase of the mean objective by linear terms, for an isotropic Hessian.
 
     It is half the squared norm of the term in the inverse Hessian, with a quarter of the smoothness: few margins are
     where the loss is curved most, and in anisotropic data some directions are flatter.
     """
     d, smoothness = problem.dimension, problem.constants("replace", everywhere=True).smoothness
-    square = d * scale**2 * (1 if noise == "gaussian" else d + 1)
-    return square / (2 * problem.n**2 * (smoothness / (4 * d) + ridge))
+    square = d * scales**2 * (1 if noise == "gaussian" else d + 1)
+    return square / (2 * problem.n**2 * (smoothness / (4 * d) + ridges))
 
 
 class ObjectivePerturbation(Perturbation):
@@ -224,16 +257,18 @@ class ObjectivePerturbation(Perturbation):
         choice = _best_choice(problem, budget, ridge)
         losses = "several classes" if isinstance(problem.loss, Softmax) else "generalized linear models"
         theorem = f"objective perturbation of {losses} [docs/explanation/perturbation.md]"
-        mechanism = calibrate(lambda multiplier: _mechanism(problem, *choice[1:], multiplier), choice.budget)
-        return Step(mechanism, self._basis(theorem, problem, budget))
+        template = choice.template(problem)
+        multiplier = calibrate(lambda level: AtLevel(template.scaled(level), level), choice.budget).level
+        return Step(choice.mechanism(problem, multiplier), self._basis(theorem, problem, budget))
 
     def forecast(self, problem: Minimize, budget: Budget, **options: Any) -> Forecast:
         """Return what `plan` would reach, without calibrating the noise; its option is the ridge that was found."""
         options = {**self._options, **options}
         self.require(problem, budget, options)
         choice = _best_choice(problem, budget, **options)
-        multiplier = _quick_multiplier(perturbation_event(problem, choice.ridge, choice.noise), choice.budget)
-        sketch = _mechanism(problem, *choice[1:], multiplier)
+        curvature = np.array([_curvature(problem, choice.ridge)])
+        multiplier = float(_quick_multipliers(_slopes(problem), curvature, choice.budget)[0])
+        sketch = choice.mechanism(problem, multiplier)
         return Forecast(sketch.risk, sketch.work, {"ridge": choice.ridge})
 
     def example(self, relation: str) -> Example:
@@ -253,6 +288,16 @@ class _Choice(NamedTuple):
     noise: str
     budget: Budget
 
+    def template(self, problem: Minimize) -> Event:
+        """Return the event of a linear term of noise multiplier one and its output noise."""
+        hiding = VectorNoise(_output_law(self.noise), _OUTPUT_MULTIPLE[self.noise], problem.dimension)
+        return Composed((perturbation_event(problem, self.ridge, self.noise), hiding.event))
+
+    def mechanism(self, problem: Minimize, multiplier: float) -> PerturbedMinimizer:
+        """Return the mechanism at a noise multiplier of the linear term."""
+        output = _OUTPUT_MULTIPLE[self.noise] * multiplier
+        return PerturbedMinimizer(problem, self.budget.relation, self.ridge, self.noise, multiplier, output)
+
 
 def _best_choice(problem: Minimize, budget: Budget, ridge: float | None = None) -> _Choice:
     """Return the choice with the least predicted risk, over distributions, and over ridges if none is given."""
@@ -270,49 +315,63 @@ def _best_choice(problem: Minimize, budget: Budget, ridge: float | None = None) 
 def _choice(problem: Minimize, budget: Budget, law: str, ridge: float | None) -> _Choice:
     """Return the choice at the given ridge, or at the best one, for one noise."""
     noise = "gaussian" if law == "gaussian" else "gamma"
-    chosen = best_ridge(problem, lambda r: _predicted(problem, budget, r, noise)) if ridge is None else ridge
-    risk = _predicted(problem, budget, positive("ridge", chosen), noise) + bias(problem, chosen)
-    return _Choice(risk, chosen, noise, budget)
+    if ridge is None:
+        ridge = best_ridge(problem, lambda ridges: _predicted(problem, budget, ridges, noise))
+    chosen = np.array([positive("ridge", ridge)])
+    risk = _predicted(problem, budget, chosen, noise) + bias(problem, chosen)
+    return _Choice(float(risk[0]), ridge, noise, budget)
 
 
-def _mechanism(problem: Minimize, ridge: float, noise: str, budget: Budget, multiplier: float) -> PerturbedMinimizer:
-    """Return the mechanism at a noise multiplier of the linear term."""
-    output = _OUTPUT_MULTIPLE[noise] * multiplier
-    return PerturbedMinimizer(problem, budget.relation, ridge, noise, multiplier, output)
+def _predicted(problem: Minimize, budget: Budget, ridges: Floats, noise: str) -> Floats:
+    """Return the predicted excess by noise at each ridge, with estimates in place of the calibrated noise.
+
+    It is infinite where the budget leaves no noise multiplier, or no minimizer is certified.
+    """
+    d, constants = problem.dimension, global_constants(problem, budget.relation)
+    multipliers = _quick_multipliers(_slopes(problem), _curvature(problem, ridges), budget)
+    risks = np.full(ridges.shape, math.inf)
+    possible = np.isfinite(_scale(constants, multipliers)) & (ridges >= problem.ridge)
+    ridges, multipliers = ridges[possible], multipliers[possible]
+    scales, strengths = _scale(constants, multipliers), problem.n * ridges
+    computed = distances(problem, strengths, budget.relation, _longest(d, noise, scales))
+    exponents = [_exponent(constants, d, scale) for scale in scales.tolist()]
+    roundings = {exponent: _rounding(exponent, d) for exponent in set(exponents)}
+    distance = (computed + np.array([roundings[exponent] for exponent in exponents]) / strengths) * (1 + 1e-12)
+    with np.errstate(over="ignore", invalid="ignore"):
+        hiding = multipliers * _OUTPUT_MULTIPLE[noise] * 2 * distance
+        excess = output_excess(problem, ridges, _output_law(noise), hiding)
+        excess += _linear_excess(problem, ridges, noise, scales)
+    risks[possible] = np.where(np.isfinite(distance), excess, math.inf)
+    return risks
 
 
-def _predicted(problem: Minimize, budget: Budget, ridge: float, noise: str) -> float:
-    """Return the predicted excess by noise at a ridge, with an estimate in place of the calibrated noise."""
-    multiplier = _quick_multiplier(perturbation_event(problem, ridge, noise), budget)
-    if math.isinf(multiplier):
-        return math.inf
-    try:
-        return _mechanism(problem, ridge, noise, budget, multiplier).noise_excess
-    except ValueError:
-        return math.inf
-
-
-def _quick_multiplier(event: events.ObjectivePerturbation, budget: Budget) -> float:
-    """Return about the noise multiplier that meets a budget: the log-determinant is charged in full, or is free."""
+def _quick_multipliers(slopes: str, curvatures: Floats, budget: Budget) -> Floats:
+    """Return about the noise multipliers that meet a budget: the log-determinant is charged in full, or is free."""
     changes = 1 if budget.relation == "add_remove" else 2
-    cost = math.log1p(event.curvature) if event.slopes != "softmax" else 2 * event.curvature
+    cost = _log1p(curvatures) if slopes != "softmax" else 2 * curvatures
     if budget.epsilon is not None and budget.kind == "pure":
-        steep = {"logistic": 4.0, "softmax": 8.0}.get(event.slopes, math.inf)
-        free = budget.epsilon / changes >= steep * event.curvature
-        left = budget.epsilon - (0.0 if free else cost)
-        return changes / left if left > 0 else math.inf
+        steep = {"logistic": 4.0, "softmax": 8.0}.get(slopes, math.inf)
+        free = budget.epsilon / changes >= steep * curvatures
+        left = np.maximum(budget.epsilon - np.where(free, 0.0, cost), 0.0)
+        with np.errstate(divide="ignore"):
+            return np.asarray(changes / left)
     if budget.epsilon is not None and budget.delta:
         epsilon = budget.epsilon / changes
-        free = event.slopes == "logistic" and epsilon >= 4 * event.curvature
-        left = epsilon - (0.0 if free else cost)
+        free = (slopes == "logistic") & (epsilon >= 4 * curvatures)
+        left = np.maximum(epsilon - np.where(free, 0.0, cost), 0.0)
         delta = budget.delta / (1 if changes == 1 else 1 + math.exp(min(epsilon, 700.0)))
-        mu = gaussian.mu(left, delta) if left > 0 else 0.0
+        mu = np.where(left > 0, gaussian.mu(left, delta), 0.0)
     else:
         whole = (budget.mu if budget.mu is not None else math.sqrt(2 * (budget.rho or 0.0))) / changes
         # The log-determinant changes a Gaussian profile most at epsilon = 0, the total variation.
-        start = 1 - (1 - float(gaussian.delta(whole, 0.0))) * math.exp(cost)
-        mu = gaussian.mu(0.0, start) if start > 0 else 0.0
-    return 1 / mu if mu > 0 else math.inf
+        start = 1 - (1 - float(gaussian.delta(whole, 0.0))) * _exp(cost)
+        mu = gaussian.mu(0.0 * start, np.maximum(start, 0.0))
+    with np.errstate(divide="ignore"):
+        return np.asarray(1 / mu)
+
+
+_log1p, _exp = np.vectorize(math.log1p, otypes=[float]), np.vectorize(math.exp, otypes=[float])
+"""Functions of the C library: those of NumPy may differ between processors in the last digit."""
 
 
 objective_perturbation = ObjectivePerturbation()

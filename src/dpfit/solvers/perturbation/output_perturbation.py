@@ -15,17 +15,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Example, Minimize, Plan, Risk, Run, Step
+from dpfit.core import Constants, Example, Minimize, Plan, Risk, Run, Step
 from dpfit.data.view import View
 from dpfit.losses import Bounds, Huber
 from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.event import Event
 from dpfit.solvers.perturbation.base import Perturbation
-from dpfit.solvers.perturbation.minimizer import CERTIFIABLE, Accuracy, CertifiedMinimizer, Objective
+from dpfit.solvers.perturbation.minimizer import (
+    CERTIFIABLE,
+    Accuracy,
+    CertifiedMinimizer,
+    Objective,
+    distances,
+    global_constants,
+)
 from dpfit.solvers.perturbation.ridge import best_ridge, output_excess, predicted_risk
 from dpfit.solvers.perturbation.vector_noise import VectorNoise
 
@@ -72,8 +80,7 @@ class NoisyMinimizer(CertifiedMinimizer):
     @cached_property
     def sensitivity(self) -> float:
         """Largest l2 change of the computed minimizer by one record, rounded up."""
-        exact = self.constants.gradient_sensitivity / self.strength
-        return (exact + 2 * self.accuracy.distance) * (1 + 1e-12)
+        return _sensitivity(self.constants, self.strength, self.accuracy.distance)
 
     @cached_property
     def risk(self) -> Risk:
@@ -99,6 +106,14 @@ class NoisyMinimizer(CertifiedMinimizer):
 
     def _noisy(self, minimizer: Floats, run: Run) -> Floats:
         return self.problem.project(self.vector_noise.added(minimizer, self.sensitivity, run.noise))
+
+
+S = TypeVar("S", float, Floats)
+
+
+def _sensitivity(constants: Constants, strength: S, distance: S) -> S:
+    """Return the largest l2 change of a minimizer that is computed to a certified distance, rounded up."""
+    return (constants.gradient_sensitivity / strength + 2 * distance) * (1 + 1e-12)
 
 
 class OutputPerturbation(Perturbation):
@@ -151,16 +166,18 @@ def _calibrated(problem: Minimize, ridge: float | None, noise: str, budget: Budg
     """Return the mechanism with the smallest noise within the budget."""
     multiplier = calibrate(VectorNoise(noise, 1.0, problem.dimension).event, budget).noise_multiplier
     if ridge is None:
-        ridge = best_ridge(problem, lambda tried: _predicted(problem, budget.relation, tried, noise, multiplier))
+        ridge = best_ridge(problem, lambda ridges: _predicted(problem, budget.relation, ridges, noise, multiplier))
     return NoisyMinimizer(problem, budget.relation, ridge, noise, multiplier)
 
 
-def _predicted(problem: Minimize, relation: str, ridge: float, noise: str, multiplier: float) -> float:
-    try:
-        mechanism = NoisyMinimizer(problem, relation, ridge, noise, multiplier)
-    except ValueError:
-        return math.inf
-    return output_excess(problem, ridge, noise, multiplier * mechanism.sensitivity)
+def _predicted(problem: Minimize, relation: str, ridges: Floats, noise: str, multiplier: float) -> Floats:
+    """Return the predicted excess by noise at each ridge; infinite where no minimizer is certified."""
+    strengths = problem.n * ridges
+    found = distances(problem, strengths, relation)
+    sensitivities = _sensitivity(global_constants(problem, relation), strengths, found)
+    with np.errstate(over="ignore", invalid="ignore"):
+        risks = output_excess(problem, ridges, noise, multiplier * sensitivities)
+    return np.where(np.isfinite(sensitivities), risks, math.inf)
 
 
 output_perturbation = OutputPerturbation()

@@ -9,9 +9,12 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpfit.core import Constants, Minimize, Risk
 from dpfit.solvers.reference_designs import Design, power_mean_risk, reference_designs
+
+Floats = NDArray[np.float64]
 
 _DECADES = 26
 _POINTS = 209
@@ -42,9 +45,9 @@ def _curved(problem: Minimize) -> float:
     return _constants(problem).smoothness or _constants(problem).lipschitz
 
 
-def bias(problem: Minimize, ridge: float) -> float:
-    """Return the increase of the objective by the ridge beyond that of the problem, at `parameter_size`."""
-    return max(ridge - problem.ridge, 0.0) * parameter_size(problem) ** 2 / 2
+def bias(problem: Minimize, ridges: Floats) -> Floats:
+    """Return the increase of the objective by ridges beyond that of the problem, at `parameter_size`."""
+    return np.maximum(ridges - problem.ridge, 0.0) * parameter_size(problem) ** 2 / 2
 
 
 def predicted_risk(problem: Minimize, ridge: float, *, output: float, linear: float) -> Risk:
@@ -66,20 +69,21 @@ def predicted_risk(problem: Minimize, ridge: float, *, output: float, linear: fl
     return Risk(power_mean_risk(designs, risk), "excess empirical risk")
 
 
-def output_excess(problem: Minimize, ridge: float, noise: str, scale: float) -> float:
-    """Return the predicted increase of the mean objective by noise on the parameter, for isotropic rows.
+def output_excess(problem: Minimize, ridges: Floats, noise: str, scales: Floats) -> Floats:
+    """Return the predicted increase of the mean objective by noise of some scales, for isotropic rows.
 
     Their Hessian is smoothness / d in every direction. For large noise, losses grow linearly.
     """
     d, constants = problem.dimension, _constants(problem)
-    square = d * scale**2 * (1 if noise == "gaussian" else d + 1)
-    quadratic = (constants.smoothness / d + ridge) * square / 2
-    return min(quadratic, constants.lipschitz * math.sqrt(square) + ridge * square / 2)
+    square = d * scales**2 * (1 if noise == "gaussian" else d + 1)
+    quadratic = (constants.smoothness / d + ridges) * square / 2
+    return np.minimum(quadratic, constants.lipschitz * np.sqrt(square) + ridges * square / 2)
 
 
-def best_ridge(problem: Minimize, noise: Callable[[float], float]) -> float:
+def best_ridge(problem: Minimize, noise: Callable[[Floats], Floats]) -> float:
     """Return the ridge, at least that of the problem, with the least excess by noise and bias, for isotropic rows.
 
+    ``noise`` predicts the excess by noise for an array of ridges, infinite where no minimizer is certified.
     The least `predicted_risk` is at a ridge two to four times as large, which is no better on average: better for small
     parameters in skewed data, worse for large ones (docs/explanation/choosing-evidence.md).
     """
@@ -87,8 +91,8 @@ def best_ridge(problem: Minimize, noise: Callable[[float], float]) -> float:
     candidates = np.geomspace(largest * 10.0**-_DECADES, largest, _POINTS)
     if problem.ridge:
         candidates = np.append(problem.ridge, candidates[candidates > problem.ridge])
-    risks = [noise(float(ridge)) + bias(problem, float(ridge)) for ridge in candidates]
-    if not math.isfinite(min(risks)):
+    risks = noise(candidates) + bias(problem, candidates)
+    if not math.isfinite(risks.min()):
         raise ValueError(
             "no ridge gives a certified minimizer in double precision: n is too large, or bounds are too far from 1; "
             "scale rows and labels"
