@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Example, Minimize, Plan, State, Step
 from dpfit.core.algorithm import BOUNDED
+from dpfit.core.examples import opposite_records
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.mechanisms.aggregates.contribution import Gradient
 from dpfit.mechanisms.aggregates.sampling import Arriving, SinglePass
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.optimizer import Optimizer
-from dpfit.solvers.examples import opposite_records
 from skeletons.prefix_sums import ONCE, PrefixSums
 
 

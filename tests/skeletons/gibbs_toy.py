@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Example, Mechanism, Minimize, Plan, Run, Step
 from dpfit.core.algorithm import BOUNDED_DOMAIN, MARGIN_LOSS
+from dpfit.core.examples import opposite_records
 from dpfit.data.view import View
 from dpfit.geometry import L2Ball
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import BoundedRange, Event
-from dpfit.solvers.examples import opposite_records
 
 
 @dataclass(frozen=True)

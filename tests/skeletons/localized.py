@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Combine, Composition, Example, Last, Minimize, Plan, Stage, StartAt
+from dpfit.core.examples import opposite_records
 from dpfit.data.view import part_sizes
 from dpfit.privacy import Budget
-from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
 SHORT = noisy_gd.using(max_passes=5)

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpfit.core import Example
+from dpfit.core.examples import opposite_records
 from dpfit.losses.base import Parameters
 from dpfit.losses.custom import DeclaredLoss
 from dpfit.privacy.spec import Spec
-from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.gradient.noisy_gd import NoisyGD
 
 Floats = NDArray[np.float64]

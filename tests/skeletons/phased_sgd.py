@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Composition, Example, Last, Mechanism, Minimize, Plan, Run, Stage, StartAt, Step
 from dpfit.core.algorithm import BOUNDED, MARGIN_LOSS, SMOOTH
+from dpfit.core.examples import opposite_records
 from dpfit.data.chunk import Chunk
 from dpfit.data.view import View
 from dpfit.losses.guards import BinaryLabels, RowBall, clip_gradients
 from dpfit.noise import add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import Event, Gaussian
-from dpfit.solvers.examples import opposite_records
 
 Floats = NDArray[np.float64]
 GRID = (np.arange(16) + 1) / 16

@@ -30,6 +30,7 @@ from dpfit.core import (
     TransformedPlan,
 )  # fmt: skip
 from dpfit.core.algorithm import BOUNDED
+from dpfit.core.examples import opposite_records
 from dpfit.data.chunk import Chunk
 from dpfit.data.view import View
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
@@ -39,7 +40,6 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import BoundedRange, Event, Repeated
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.optimizer import Optimizer
-from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
 SHORT = noisy_gd.using(max_passes=20)

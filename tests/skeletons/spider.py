@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Example, Halted, Minimize, Plan, Run, State, Step
 from dpfit.core.algorithm import BOUNDED, MARGIN_LOSS, SMOOTH
+from dpfit.core.examples import opposite_records
 from dpfit.data.chunk import Chunk
 from dpfit.data.dataset import Dataset
 from dpfit.data.tasks import Saturated
@@ -28,7 +29,6 @@ from dpfit.privacy import Assumption, Basis, Budget, FilterExhausted, calibrate
 from dpfit.privacy.event import Event, Filtered, Gaussian, GaussianPrivate
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.optimizer import Optimizer
-from dpfit.solvers.examples import opposite_records
 
 Floats = NDArray[np.float64]
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
+from dpfit.data.arrays import as_rows, check_shape
 from dpfit.data.view import View
-from dpfit.mechanisms.arrays import as_rows, check_shape
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, one_of

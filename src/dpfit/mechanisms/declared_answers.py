@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
+from dpfit.data.arrays import array_of, as_rows, check_array
 from dpfit.data.view import View
-from dpfit.mechanisms.arrays import array_of, as_rows, check_array
 from dpfit.mechanisms.choice import calibrated_noises, choice_notes
 from dpfit.mechanisms.generalized_gaussian import best_shape
 from dpfit.mechanisms.moved_answers import moved_answers

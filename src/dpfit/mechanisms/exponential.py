@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
+from dpfit.data.arrays import array_of, as_rows, check_array
 from dpfit.data.view import View
-from dpfit.mechanisms.arrays import array_of, as_rows, check_array
 from dpfit.noise import Grid, Source, discrete_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of, positive

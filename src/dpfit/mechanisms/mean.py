@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
+from dpfit.data.arrays import array_of, as_rows, check_array
 from dpfit.data.view import View
-from dpfit.mechanisms.arrays import array_of, as_rows, check_array
 from dpfit.noise import Grid, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, number, one_of

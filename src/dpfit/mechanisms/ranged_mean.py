@@ -29,8 +29,8 @@ from dpfit.core import (
     Stage,
     Step,
 )
+from dpfit.data.arrays import array_of, as_rows
 from dpfit.data.view import View
-from dpfit.mechanisms.arrays import array_of, as_rows
 from dpfit.mechanisms.mean import BoundedMean, NoisyMean, mean_basis
 from dpfit.noise import INTEGERS, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget, calibrate

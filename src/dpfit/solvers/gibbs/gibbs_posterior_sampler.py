@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 from dpfit.core import Algorithm, Example, Minimize, Plan, Risk, Step
 from dpfit.core.algorithm import BOUNDED, CONVEX, SMOOTH, Requirement
+from dpfit.core.examples import opposite_records
 from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import positive
 from dpfit.privacy.event import Gaussian
-from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.gradient.last_iterate_gd import LastIterateDescent
 
 _MOST_STEPS = 2**20

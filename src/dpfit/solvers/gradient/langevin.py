@@ -23,6 +23,7 @@ import numpy as np
 
 from dpfit.core import Algorithm, Example, Minimize, Plan, Risk
 from dpfit.core.algorithm import BOUNDED, BOUNDED_DOMAIN, SMOOTH
+from dpfit.core.examples import opposite_records
 from dpfit.geometry import L2Ball
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.privacy import Budget, calibrate
@@ -30,7 +31,6 @@ from dpfit.privacy.check import count
 from dpfit.privacy.event import Gaussian
 from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.momentum import Momentum, momentum_descent
-from dpfit.solvers.examples import opposite_records
 
 _FORGOTTEN = 40.0
 """The logarithm by which the weight of the last step is above that of the first, at most: all is forgotten by then."""

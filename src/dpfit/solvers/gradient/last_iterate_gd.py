@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Example, Minimize, Plan, Risk, Run, Step, VectorizedLoop, Work
 from dpfit.core.algorithm import BOUNDED, CONVEX, DECLARED_N, RIDGE, SMOOTH
+from dpfit.core.examples import opposite_records
 from dpfit.data.view import View
 from dpfit.losses.custom import vouched
 from dpfit.noise import Grid, add_gaussian
@@ -28,7 +29,6 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.check import count, moderate, one_of, positive
 from dpfit.privacy.event import Gaussian, GaussianPrivate
 from dpfit.privacy.last_iterate import last_iterate_mu
-from dpfit.solvers.examples import opposite_records
 
 Floats = NDArray[np.float64]
 

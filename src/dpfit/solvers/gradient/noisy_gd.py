@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Example, Minimize, Plan
 from dpfit.core.algorithm import BOUNDED
+from dpfit.core.examples import opposite_records
 from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.check import count
 from dpfit.privacy.event import Gaussian
 from dpfit.solvers.descents.descent import trajectory_step
 from dpfit.solvers.descents.predicted import predicted_risk
 from dpfit.solvers.descents.rule import tune_descent
-from dpfit.solvers.examples import opposite_records
 
 
 class NoisyGD(Algorithm[Minimize]):

@@ -38,6 +38,7 @@ from dpfit.core import (
     Work,
 )
 from dpfit.core.algorithm import BOUNDED, MARGIN_LOSS, NO_DOMAIN
+from dpfit.core.examples import opposite_records
 from dpfit.data.chunk import Chunk
 from dpfit.data.dataset import Dataset
 from dpfit.data.view import View
@@ -52,7 +53,6 @@ from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.predicted import risk_on
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound, natural_unit, relative_noise
-from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics
 from dpfit.solvers.reference_designs import Design, power_mean_risk, reference_designs
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Example, Minimize, Plan, Requirement, State
+from dpfit.core.examples import opposite_records
 from dpfit.core.notes import LeftOut
 from dpfit.data.dataset import Dataset, InMemory
 from dpfit.losses.glm import GLM
@@ -31,7 +32,6 @@ from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.optimizer import Optimizer
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound
-from dpfit.solvers.examples import opposite_records
 from dpfit.solvers.public_data.survey import Clipping, Survey, survey
 
 Floats = NDArray[np.float64]
