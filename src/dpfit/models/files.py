@@ -34,8 +34,9 @@ def save(model: PrivateEstimator, path: str | Path) -> None:
     """Write a fitted model; a ledger handle is not part of it.
 
     >>> import tempfile
+    >>> from dpfit.models import LogisticRegression
     >>> X = np.linspace(-1, 1, 1000)[:, None]
-    >>> model = classifiers.LogisticRegression(epsilon=1.0, bounds=(-1, 1)).fit(X, X[:, 0] > 0)
+    >>> model = LogisticRegression(epsilon=1.0, bounds=(-1, 1)).fit(X, X[:, 0] > 0)
     >>> file = tempfile.mkdtemp() + "/model.json"
     >>> save(model, file)
     >>> bool(np.array_equal(load(file).predict(X), model.predict(X)))

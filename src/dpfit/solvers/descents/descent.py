@@ -13,6 +13,7 @@ import numpy as np
 
 from dpfit.core import Halted, Interactive, Minimize, Risk, Run, State, Step, Work
 from dpfit.core.algorithm import DECLARED_N
+from dpfit.data.dataset import Dataset
 from dpfit.data.view import View
 from dpfit.losses.base import Loss
 from dpfit.losses.custom import vouched
@@ -99,6 +100,10 @@ class Descent(Interactive):
     def check(self, data: View) -> None:
         if self.fallback is None and not self._has_public(data):
             raise self._too_few_public()
+
+    def setting(self, public: Dataset) -> Any:
+        """Return what the optimizer takes from public records, its predicted risk included; it costs no privacy."""
+        return self.optimizer.setting(self.problem, self.aggregate, public)
 
     def _has_public(self, data: View) -> bool:
         needed = self.optimizer.needs_public(self.problem)

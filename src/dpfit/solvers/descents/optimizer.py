@@ -57,6 +57,10 @@ class Optimizer(Spec, ABC):
             name: np.tile(part, (count, 1)) if isinstance(part, np.ndarray) else part for name, part in state.items()
         }
 
+    def setting(self, problem: Minimize, aggregate: Any, public: Dataset) -> Any:
+        """Return what this optimizer takes from public records; by default it takes nothing."""
+        raise ValueError(f"{self.kind} takes nothing from public records; use warm_start_gd or pda_dpmd")
+
     def diagnostics(self, state: State) -> dict[str, Any]:
         """Return public facts about the first state, for callers who ask for diagnostics."""
         return {}
