@@ -12,7 +12,6 @@ from dpfit.audit import Fixed, Projection, audit_plan
 from dpfit.core import Minimize
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, LinearLoss
-from dpfit.mechanisms.aggregates import contribution
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.contribution import Gradient
 from dpfit.mechanisms.aggregates.schedule import Schedule
@@ -77,7 +76,7 @@ def test_faults_in_the_noise_are_caught(fault, relation, monkeypatch):
 
 def test_a_forgotten_factor_two_is_caught(monkeypatch):
     """Replace-one charged like add/remove."""
-    monkeypatch.setattr(contribution, "clipped_sensitivity", lambda problem, clip_norm, relation: clip_norm)
+    monkeypatch.setattr(Minimize, "clipped_sensitivity", lambda problem, clip_norm, relation: clip_norm)
     assert audited("replace").broken
 
 

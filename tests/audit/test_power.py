@@ -5,6 +5,7 @@ import pytest
 from dpfit.audit import Projection, audit_callable, audit_entry
 from dpfit.catalogue import entry
 from dpfit.core import Run
+from dpfit.data.view import view_of
 from dpfit.privacy import Budget
 
 BUDGETS = {"gaussian_mean": {"mu": 1.0}, "laplace_mean": {"epsilon": 1.0}}
@@ -18,7 +19,7 @@ def test_ten_thousand_runs_find_four_fifths_of_a_tight_promise(name):
     plan = algorithm.plan(problem, Budget(**BUDGETS[name]))
 
     def mechanism(rows, source):
-        return plan.execute(rows, Run(source))
+        return plan.execute(view_of(rows, "replace", "record", source), Run(source))
 
     audit = audit_callable(
         mechanism, data, neighbour, plan.guarantee, runs=10_000, attacks=(Projection(),), random_state=1

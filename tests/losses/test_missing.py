@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from dpfit.core import Chain, Minimize, Step, plan_from_json
+from dpfit.core import Composition, Minimize, Stage, Step, plan_from_json
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.ledger import Ledger
@@ -78,7 +78,7 @@ def test_a_plan_with_a_loss_of_the_caller_is_charged_written_read_and_run(kind, 
     if kind == "jax":
         pytest.importorskip("jax")
     loss = LOSSES[kind]()
-    plan = planned(loss, clip=0.5)
+    plan = planned(loss, clip_norm=0.5)
     ledger = Ledger.create(tmp_path / "budgets.ledger")
     ledger.register("patients", BUDGET)
     released = plan.run(data(), account=ledger.account("patients"), random_state=1).value
@@ -105,7 +105,7 @@ def test_a_plan_with_a_loss_of_the_caller_is_charged_written_read_and_run(kind, 
 def test_a_plan_whose_loss_is_missing_is_refused_before_the_charge(tmp_path):
     ledger = Ledger.create(tmp_path / "budgets.ledger")
     ledger.register("patients", BUDGET)
-    plan = plan_from_json(planned(custom(), clip=0.5).to_json())
+    plan = plan_from_json(planned(custom(), clip_norm=0.5).to_json())
     before = ledger.status("patients").spent
     with pytest.raises(ValueError, match=r"with_loss"):
         plan.run(data(), account=ledger.account("patients"))
@@ -118,7 +118,8 @@ def test_a_plan_whose_loss_is_missing_is_refused_before_the_charge(tmp_path):
 
 def test_the_loss_is_put_back_wherever_it_is():
     step, loss = planned(custom(), output_perturbation), custom()
-    plan = Chain((planned(Logistic(), clip=0.5), step, Chain((step,))))
+    inner = Composition((Stage("only", step),))
+    plan = Composition((Stage("one", planned(Logistic(), clip_norm=0.5)), Stage("two", step), Stage("three", inner)))
     again = plan_from_json(plan.to_json())
     filled = again.with_loss(loss)
     assert filled == plan
@@ -139,14 +140,14 @@ def test_the_loss_is_put_back_wherever_it_is():
     ],
 )
 def test_another_loss_is_refused(changed, field):
-    plan = plan_from_json(planned(custom(), clip=0.5).to_json())
+    plan = plan_from_json(planned(custom(), clip_norm=0.5).to_json())
     with pytest.raises(ValueError, match=rf"got another .*{field}"):
         plan.with_loss(custom(**changed))
 
 
 def test_a_version_of_the_caller_replaces_the_code():
     one = custom(name="mine", version="3")
-    plan = plan_from_json(planned(one, clip=0.5).to_json())
+    plan = plan_from_json(planned(one, clip_norm=0.5).to_json())
     edited = custom(name="mine", version="3", gradient_function=other_gradient)
     assert plan.with_loss(edited).mechanism.problem.loss is edited
     with pytest.raises(ValueError, match="another version"):

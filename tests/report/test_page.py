@@ -284,7 +284,7 @@ def test_rows_are_named_by_the_algorithm_of_the_plan(ledger):
         ledger.account("patients").reserve(plan)
     text = Page(report(mean_plan(), ledger=ledger, dataset="patients")).text
     assert text.count("noisy average") == 2  # what for, and what with
-    assert [entry.algorithm for entry in ledger.entries("patients")[1:]] == ["noisy_average", "noisy_mean"]
+    assert [entry.algorithm for entry in ledger.entries("patients")[1:]] == ["noisy_average", "gaussian_mean"]
     ledger.verify()
 
 

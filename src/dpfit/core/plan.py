@@ -168,6 +168,8 @@ class Plan(Spec, ABC):
 
     def inner(self) -> Self:
         """Return the plan as a part of another one, which takes over problem, algorithm, notes and risk."""
+        if self.problem is None and not self.algorithm and not self.notes and self.predicted is None:
+            return self
         return replace(self, problem=None, algorithm="", notes=(), predicted=None)
 
     def rows(self, delta: float = 1e-6) -> list[Row]:
@@ -330,7 +332,8 @@ class Composition(Plan):
             raise ValueError("each part of the data needs a share and at least one stage")
         if self.shares and not (min(self.shares) > 0 and abs(sum(self.shares) - 1) < 1e-9):
             raise ValueError(f"shares must be positive and sum to 1, got {self.shares}")
-        object.__setattr__(self, "stages", tuple(replace(s, plan=s.plan.inner()) for s in self.stages))
+        inner = tuple(s if s.plan.inner() is s.plan else replace(s, plan=s.plan.inner()) for s in self.stages)
+        object.__setattr__(self, "stages", inner)
         _ = self.own_basis  # mixed relations and units are refused here
         for stage in self.stages:
             if stage.binding is not None:

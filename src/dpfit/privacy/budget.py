@@ -29,6 +29,10 @@ depends on the parts (up to 5e-4 of the variance), in closed form on the last di
 to delta; they cost 0.03% and 3e-8 of noise at delta = 1e-6."""
 
 
+_TINY_MU = 1e-3
+"""Below this mu the delta of a composition is computed to about eight digits, so `Budget.split` keeps a little back."""
+
+
 class NotReachable(ValueError):
     """No amount of noise brings the event within the budget."""
 
@@ -152,6 +156,8 @@ class Budget:
             parts = ({name: first}, {name: whole * (1 - 2.0**-50) - first})
         else:
             mu = self.gaussian_mu
+            if self.kind == "approximate" and mu < _TINY_MU:
+                mu = replace(self, delta=(self.delta or 0.0) * (1 - _CLOSED_SLACK)).gaussian_mu
             first = mu * math.sqrt(share)
             # Rounded down, so that the squares sum up to at most the whole.
             rest = math.sqrt((mu - first) * (mu + first)) * (1 - 2.0**-50)

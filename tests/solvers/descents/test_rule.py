@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dpfit.solvers.supposed import Supposed, off_by_clipping, suppositions
 from scipy.integrate import quad
 from scipy.stats import norm
 
@@ -23,6 +22,7 @@ from dpfit.solvers.descents.momentum import momentum_descent
 from dpfit.solvers.descents.predicted import collected
 from dpfit.solvers.descents.rule import default_clip_norm, tune_descent
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
+from dpfit.solvers.reference_designs import Design, clipping_excess_risk, reference_designs
 
 LENGTHS = np.array([1.0, 0.5, 0.25])
 """Of rows along the axes: the objective is a quadratic of known curvature."""
@@ -48,8 +48,8 @@ def unshrunk(mechanism):
 def quadratic(monkeypatch):
     """A problem, its data, and the truth in place of what is supposed."""
     rows = np.tile(np.diag(LENGTHS), (100, 1))
-    truth = Supposed(CURVATURES, LEAST**2, 1.0)
-    monkeypatch.setattr(predicted, "suppositions", lambda *_: (truth,))
+    truth = Design(CURVATURES, LEAST**2, 1.0)
+    monkeypatch.setattr(predicted, "reference_designs", lambda *_: (truth,))
     problem = Minimize(n=300, loss=Huber(50.0), bounds=Bounds(1.0, -1.0, 1.0), n_features=3, ridge=RIDGE)
     return problem, InMemory(rows, rows @ (LEAST * (1 + RIDGE / CURVATURES)))
 
@@ -189,7 +189,7 @@ def test_a_clipped_loss_of_residuals_is_off_by_what_a_sample_is(errors):
             mechanism = descent(problem, "replace", 1e-9, 300, 5.0, share * width, average=0.0)
             values.append(float(data.gradient(Huber(width), mechanism.run(data, Run(Source(1))))[0]) / n)
         excess.append(values[0] - values[1])
-    assert np.mean(excess) == pytest.approx(off_by_clipping(clip, errors) * width**2 * d / n, rel=0.5)
+    assert np.mean(excess) == pytest.approx(clipping_excess_risk(clip, errors) * width**2 * d / n, rel=0.5)
 
 
 @pytest.mark.parametrize(("share", "errors"), [(0.2, 1.0), (0.6, 1.0), (0.6, 0.5), (0.9, 2.0)])
@@ -204,7 +204,7 @@ def test_what_clipping_costs_residuals_is_an_integral(share, errors):
 
     ends = (-12 * errors, -1.0, -share, share, 1.0, 12 * errors)
     mean = sum(quad(density, low, high)[0] for low, high in itertools.pairwise(ends))
-    assert off_by_clipping(share, errors) == pytest.approx(0.5 * (2 * norm.cdf(1 / errors) - 1) * mean, rel=1e-4)
+    assert clipping_excess_risk(share, errors) == pytest.approx(0.5 * (2 * norm.cdf(1 / errors) - 1) * mean, rel=1e-4)
 
 
 def test_momentum_is_taken_only_where_steps_do_not_suffice():
@@ -266,7 +266,7 @@ def test_shrinking_takes_away_what_is_noise_and_leaves_what_is_not(pull, less):
         ((np.array(each.run_many(data, Run(Source(6)), 500)) - pull) ** 2).mean() for each in (rule, unshrunk(rule))
     ]
     assert less[0] <= errors[0] / errors[1] <= less[1]
-    supposed = Supposed(np.full(12, 1 / 24), np.full(12, pull**2), 1.0)
+    supposed = Design(np.full(12, 1 / 24), np.full(12, pull**2), 1.0)
     risk = predicted.risk_on(supposed, rule, 0.0)
     assert risk == pytest.approx(errors[0] * 12 / 48, rel=0.05, abs=errors[1] * 12 / 48 * 0.1)
 
@@ -288,7 +288,7 @@ def test_clipping_is_predicted_to_cost_margin_losses_only_where_it_clips():
     def risk(loss, clip, stand_in=0):
         problem = Minimize(n=10**9, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=5)
         plan = noisy_gd.plan(problem, Budget(mu=1e3), clip_norm=clip * scales.gradient_bound(problem))
-        supposed = suppositions(problem, scales.gradient_bound(problem), scales.natural_unit(problem))[stand_in]
+        supposed = reference_designs(problem, scales.gradient_bound(problem), scales.natural_unit(problem))[stand_in]
         assert supposed.length == (1.0, 0.7)[stand_in]
         return predicted.risk_on(supposed, plan.mechanism, 0.0)
 

@@ -227,7 +227,7 @@ def test_many_steps_cost_nothing_more():
     few, many = (last_iterate_gd.plan(problem, budget, max_passes=k).mechanism.noise for k in (100, 10_000))
     assert many == pytest.approx(few, rel=0.01)
     usual = [
-        np.mean(noisy_gd.plan(problem, budget, max_passes=k).mechanism.multipliers ** -2.0) ** -0.5
+        np.mean(noisy_gd.plan(problem, budget, max_passes=k).mechanism.aggregate.multipliers ** -2.0) ** -0.5
         for k in (100, 10_000)
     ]
     assert usual[1] == pytest.approx(10 * usual[0])
