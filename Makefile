@@ -4,17 +4,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Bytecode is kept, whatever the shell says: each process would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-slow lint benchmarks clean
 
 demo: .venv/user
 	$(BIN)/dpfit demo
 
 test: .venv/dev lint
-	$(BIN)/python -m pytest -n auto -m "not slow"
-	$(BIN)/python -O -m pytest -q tests/faults
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	$(BIN)/python -O -m pytest -q tests/faults/test_error_classes.py -k "Guards or Sensitivity or Budget"
 
 test-slow: .venv/dev
-	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -39,7 +42,13 @@ benchmarks: .venv/dev
 	$(BIN)/python benchmarks/samplers.py
 	$(BIN)/python benchmarks/chains.py
 	$(BIN)/python benchmarks/slopes.py
+	$(BIN)/python benchmarks/quantiles.py
+	$(BIN)/python benchmarks/weak_spots.py
 	$(BIN)/python benchmarks/wine_asap.py
+	$(BIN)/python benchmarks/sparse.py
+	$(BIN)/python benchmarks/one_pass.py
+	$(BIN)/python benchmarks/streams.py
+	$(BIN)/python benchmarks/users.py
 
 .venv/python:
 	$(PYTHON) -m venv .venv

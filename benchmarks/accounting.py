@@ -4,9 +4,10 @@
     python benchmarks/accounting.py --quick    two settings, under 45 seconds
     python benchmarks/accounting.py --json     machine-readable, with the bars
 
-Both sides calibrate the noise of T steps at sampling rate q to (epsilon, delta) = (1, 1e-6) under add/remove. Ours is
-timed cold (first call, nothing cached) and warm (minimum over repeats, accounting cache emptied before each, so that
-only libraries are warm). Theirs is timed once, after one small call that loads it.
+Both sides calibrate the noise of T steps at sampling rate q to (epsilon, delta) = (1, 1e-6) under
+add/remove. Ours is timed cold (first call, nothing cached) and warm (minimum over repeats,
+accounting cache emptied before each, so that only libraries are warm). Theirs is timed once, after
+one small call that loads it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import dp_accounting
 from dp_accounting.pld import PLDAccountant
 
-from dpfit.privacy import Basis, Budget, Guarantee, account, calibrate, event
+from dpfit.privacy import Basis, Budget, Guarantee, accountant, calibrate, event
 
 SETTINGS = [(0.01, 1_000), (0.001, 100_000), (1.0, 100), (0.05, 200)]
 QUICK = [(0.01, 1_000), (0.05, 200)]
@@ -30,7 +31,7 @@ FASTER, CLOSER = 5.0, 0.005
 
 def ours(rate: float, steps: int) -> float:
     """Noise multiplier by dpfit."""
-    account.curve.cache_clear()
+    accountant.privacy_curve.cache_clear()
     template = event.Repeated(event.Sampled(event.Gaussian(1.0), rate), steps)
     budget = Budget(epsilon=EPSILON, delta=DELTA, relation="add_remove")
     chosen = calibrate(template, budget)
@@ -40,13 +41,15 @@ def ours(rate: float, steps: int) -> float:
 
 
 def theirs(rate: float, steps: int) -> float:
-    """Noise multiplier by dp_accounting's PLD accountant, at its defaults and a matching tolerance."""
+    """Noise multiplier by dp_accounting's PLD accountant, with defaults and equal tolerance."""
 
     def make(noise: float) -> Any:
         step = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
         return dp_accounting.SelfComposedDpEvent(step, steps)
 
-    return float(dp_accounting.calibrate_dp_mechanism(PLDAccountant, make, EPSILON, DELTA, tol=1e-4))
+    return float(
+        dp_accounting.calibrate_dp_mechanism(PLDAccountant, make, EPSILON, DELTA, tol=1e-4)
+    )
 
 
 def timed(call: Callable[[float, int], float], rate: float, steps: int) -> tuple[float, float]:
@@ -76,14 +79,26 @@ def run(quick: bool, repeats: int) -> dict[str, Any]:
             }
         )
         bars += [
-            {"name": f"speed-up, {name}", "value": peer / warm, "target": FASTER, "holds": peer / warm >= FASTER},
-            {"name": f"|noise gap|, {name}", "value": abs(excess), "target": CLOSER, "holds": abs(excess) <= CLOSER},
+            {
+                "name": f"speed-up, {name}",
+                "value": peer / warm,
+                "target": FASTER,
+                "holds": peer / warm >= FASTER,
+            },
+            {
+                "name": f"|noise gap|, {name}",
+                "value": abs(excess),
+                "target": CLOSER,
+                "holds": abs(excess) <= CLOSER,
+            },
         ]
     return {"benchmark": "accounting", "quick": quick, "figures": figures, "bars": bars}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="two settings, under 45 seconds")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--repeats", type=int, default=3)
@@ -94,12 +109,16 @@ def main() -> None:
         return
     for row in result["figures"]:
         print(
-            f"{row['setting']:>18}: ours {row['ours_noise']:.5f} in {row['ours_first_seconds']:.3f} s first, "
+            f"{row['setting']:>18}: ours {row['ours_noise']:.5f} in "
+            f"{row['ours_first_seconds']:.3f} s first, "
             f"{row['ours_warm_seconds']:.3f} s warm; "
             f"dp_accounting {row['theirs_noise']:.5f} in {row['theirs_seconds']:.2f} s"
         )
     for bar in result["bars"]:
-        print(f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar {bar['target']:g})")
+        print(
+            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar "
+            f"{bar['target']:g})"
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Power and speed of the auditor: the share of a tight promise that it finds, and what a run costs.
 
-Run with ``python benchmarks/audit.py [--quick] [--json]``. Power: projection on known centres, threshold fixed,
-confidence 1 - 1e-6, budget mu = 1, epsilon = 1 or (1, 0.12), through the shipped runner. The full run makes 100,000
-runs a side.
+Run with ``python benchmarks/audit.py [--quick] [--json]``. Power: projection on known centres,
+threshold fixed, confidence 1 - 1e-6, budget mu = 1, epsilon = 1 or (1, 0.12), through the shipped
+runner. The full run makes 100,000 runs a side.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Subject = tuple[str, Plan, Any, Any, tuple[Any, Any]]
 
 
 def descent(n: int, d: int, loss: Loss) -> tuple[Step, InMemory, InMemory]:
-    """The shipped noisy gradient descent, last iterate, and two data sets of which one record is turned around."""
+    """The shipped noisy descent, last iterate, and two data sets with one record reversed."""
     problem = Minimize(n=n, loss=loss, bounds=Bounds(1.0), n_features=d)
     mechanism = momentum_descent(problem, "replace", 1.0, 1.0, 1.0, Schedule(STEPS, average=0.0))
     rng = np.random.default_rng(1)
@@ -45,24 +45,35 @@ def descent(n: int, d: int, loss: Loss) -> tuple[Step, InMemory, InMemory]:
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     other = np.vstack([rows[:-1], -rows[-1:]])
     labels = np.sign(rng.standard_normal(n))
-    return trajectory_step(mechanism, Budget(mu=1.0)), InMemory(rows, labels), InMemory(other, labels)
+    return (
+        trajectory_step(mechanism, Budget(mu=1.0)),
+        InMemory(rows, labels),
+        InMemory(other, labels),
+    )
 
 
 def subjects() -> Iterator[Subject]:
-    """Mechanisms with a tight analysis, each with neighbours that reach its promise and its outputs without noise.
+    """Mechanisms with tight analyses, with worst-case neighbours and noiseless outputs.
 
     These fix the score before any run: the projection on the line through them.
     """
     for name, budget in (("gaussian_mean", Budget(mu=1.0)), ("laplace_mean", Budget(epsilon=1.0))):
         algorithm = entry(name).load()
         problem, data, neighbour = algorithm.example("replace")
-        yield name, algorithm.plan(problem, budget), data, neighbour, (data.mean(axis=0), neighbour.mean(axis=0))
+        yield (
+            name,
+            algorithm.plan(problem, budget),
+            data,
+            neighbour,
+            (data.mean(axis=0), neighbour.mean(axis=0)),
+        )
     plan, records, other = descent(4, 2, LinearLoss())
     ends = -STEPS * records.matrix.mean(axis=0), -STEPS * other.matrix.mean(axis=0)
     yield "noisy GD, linear loss", plan, records, other, ends
     algorithm = entry("posterior_release").load()
     problem, records, other = algorithm.example("replace")
-    # A ridge that keeps the sample far from the border of its domain, which would make it more private than promised.
+    # A ridge that keeps the sample far from the border of its domain, which would make it more
+    # private than promised.
     ridge = 0.2
     plan = algorithm.plan(replace(problem, ridge=ridge), Budget(mu=1.0))
     modes = -records.matrix.mean(axis=0) / ridge, -other.matrix.mean(axis=0) / ridge
@@ -70,18 +81,35 @@ def subjects() -> Iterator[Subject]:
     counts = entry("generalized_gaussian").load()
     zeros = np.zeros((4, 1))
     plan = counts.plan(Answer(n=4, workload=Flags(1)), Budget(epsilon=1.0, delta=AUDIT_DELTA))
-    yield "generalized Gaussian counts", plan, zeros, np.vstack([zeros[:-1], [[1.0]]]), (np.zeros(1), np.ones(1))
+    yield (
+        "generalized Gaussian counts",
+        plan,
+        zeros,
+        np.vstack([zeros[:-1], [[1.0]]]),
+        (np.zeros(1), np.ones(1)),
+    )
 
 
 def power(runs: int, jobs: int) -> Iterator[dict[str, Any]]:
     """The share of the promise found for each mechanism with a tight analysis."""
     for name, plan, data, neighbour, centres in subjects():
-        # Where neither mu nor a pure epsilon is promised, the curve is compared where both error rates are equal.
-        currency = None if isfinite(plan.guarantee.mu) or isfinite(plan.guarantee.pure) else "balanced"
-        # The best tests are known: halfway between the centres, and beyond the second where epsilon is promised.
+        # Where neither mu nor a pure epsilon is promised, the curve is compared where both error
+        # rates are equal.
+        currency = (
+            None if isfinite(plan.guarantee.mu) or isfinite(plan.guarantee.pure) else "balanced"
+        )
+        # The best tests are known: halfway between the centres, and beyond the second where epsilon
+        # is promised.
         rule = Fixed(1.0 if isfinite(plan.guarantee.pure) else 0.5)
-        options: dict[str, Any] = {"runs": runs, "attacks": (Projection(centres),), "random_state": 1, "n_jobs": jobs}
-        audit = audit_plan(plan, data, neighbour, subject=name, currency=currency, strategy=rule, **options)
+        options: dict[str, Any] = {
+            "runs": runs,
+            "attacks": (Projection(centres),),
+            "random_state": 1,
+            "n_jobs": jobs,
+        }
+        audit = audit_plan(
+            plan, data, neighbour, subject=name, currency=currency, strategy=rule, **options
+        )
         yield {
             "subject": name,
             "runs": runs,
@@ -116,11 +144,19 @@ def overhead(runs: int) -> dict[str, float]:
     return {
         "plan.run": clock(lambda: [plan.run(data) for _ in range(runs)], runs),
         "audit loop around plan.run": clock(lambda: PlanRuns(plan)(data, runs, None), runs),
-        "plan.execute, one noise stream": clock(lambda: [plan.execute(data, Run(shared)) for _ in range(runs)], runs),
-        "noisy GD, n = 1,000, d = 20, run": clock(lambda: [solver.run(records) for _ in range(few)], few),
-        "noisy GD, n = 1,000, d = 20, run_many": clock(lambda: PlanRuns(solver)(records, runs, None), runs),
+        "plan.execute, one noise stream": clock(
+            lambda: [plan.execute(data, Run(shared)) for _ in range(runs)], runs
+        ),
+        "noisy GD, n = 1,000, d = 20, run": clock(
+            lambda: [solver.run(records) for _ in range(few)], few
+        ),
+        "noisy GD, n = 1,000, d = 20, run_many": clock(
+            lambda: PlanRuns(solver)(records, runs, None), runs
+        ),
         "all default attacks": clock(
-            lambda: audit_callable(lambda d, s: np.rint(d.sum() + 8 * s.gaussian(1)), zeros, one, promise, runs=runs),
+            lambda: audit_callable(
+                lambda d, s: np.rint(d.sum() + 8 * s.gaussian(1)), zeros, one, promise, runs=runs
+            ),
             runs,
         ),
     }
@@ -142,10 +178,16 @@ def run(quick: bool, jobs: int) -> dict[str, Any]:
     ]
     cost = figures["microseconds_a_run"]
     for name, value, target, holds in (
-        ("audit loop over plan.run", cost["audit loop around plan.run"] / cost["plan.run"], 1.2, "at most"),
+        (
+            "audit loop over plan.run",
+            cost["audit loop around plan.run"] / cost["plan.run"],
+            1.2,
+            "at most",
+        ),
         (
             "speed-up by run_many, noisy GD, n = 1,000, d = 20",
-            cost["noisy GD, n = 1,000, d = 20, run"] / cost["noisy GD, n = 1,000, d = 20, run_many"],
+            cost["noisy GD, n = 1,000, d = 20, run"]
+            / cost["noisy GD, n = 1,000, d = 20, run_many"],
             20.0,
             "at least",
         ),
@@ -156,8 +198,12 @@ def run(quick: bool, jobs: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="10,000 runs a side only, under 45 seconds")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="10,000 runs a side only, under 45 seconds"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()
@@ -167,12 +213,16 @@ def main() -> None:
         return
     for row in result["figures"]["power"]:
         print(
-            f"{row['subject']:>28}, {row['runs']:>7,} runs: {row['share']:.3f} of the promise in {row['seconds']:.1f} s"
+            f"{row['subject']:>28}, {row['runs']:>7,} runs: {row['share']:.3f} of the promise in "
+            f"{row['seconds']:.1f} s"
         )
     for name, value in result["figures"]["microseconds_a_run"].items():
         print(f"{name:>32}: {value:8.1f} microseconds a run")
     for bar in result["bars"]:
-        print(f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar {bar['target']:g})")
+        print(
+            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar "
+            f"{bar['target']:g})"
+        )
 
 
 if __name__ == "__main__":

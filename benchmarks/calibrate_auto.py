@@ -1,13 +1,14 @@
 """Does `auto` need factors on predicted risks? And what does clipping cost a classification loss?
 
-    python benchmarks/calibrate_auto.py                   measures and prints both (about half an hour)
-    python benchmarks/calibrate_auto.py --problems 20     fewer problems
+    python benchmarks/calibrate_auto.py                   measures and prints both (about half an
+    hour) python benchmarks/calibrate_auto.py --problems 20     fewer problems
     python benchmarks/calibrate_auto.py --json            machine-readable
 
-Two things are measured, on random problems that are not in auto_grid.json: the bias by clipping, at a budget so large
-that nothing else is left; and the factors on predicted risks for which the solver that is picked is, in geometric mean,
-least worse than the best one in hindsight (nearest to one, of those that cannot be told from the best). `auto` applies
-no factors: they should all be one. The bias is `CLIP_BIAS` in dpfit.solvers.descents.predicted.
+Two things are measured, on random problems that are not in auto_grid.json: the bias by clipping, at
+a budget so large that nothing else is left; and the factors on predicted risks for which the solver
+that is picked is, in geometric mean, least worse than the best one in hindsight (nearest to one, of
+those that cannot be told from the best). `auto` applies no factors: they should all be one. The
+bias is `CLIP_BIAS` in dpfit.solvers.descents.predicted.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from auto import SOLVERS, grid, measured
+from dpfit.core.reference_designs import reference_margins
 from dpfit.privacy import Budget
 from dpfit.solvers.auto import auto
 from dpfit.solvers.descents import predicted as predictions
 from dpfit.solvers.descents.scales import CLIP, gradient_bound, natural_unit
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.reference_designs import reference_margins
 from synthetic import Case
 
 RNG_SEED = 78
@@ -44,9 +45,12 @@ def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def random_case(rng: np.random.Generator, rng_seed: int) -> Case:
-    """A problem drawn at random: sizes, budgets and spectra between and beyond those of the grid."""
+    """A random problem: sizes, budgets and spectra between and beyond those of the grid."""
     design = str(rng.choice(["isotropic", "power_law", "positive", "one_hot"]))
-    power = {"power_law": round(rng.uniform(0.5, 2.0), 2), "one_hot": float(rng.integers(1, 6))}.get(design, 0.0)
+    power = {
+        "power_law": round(rng.uniform(0.5, 2.0), 2),
+        "one_hot": float(rng.integers(1, 6)),
+    }.get(design, 0.0)
     return Case(
         loss=str(rng.choice(["logistic", "huber", "smoothed_hinge"])),
         n=round(log_uniform(rng, 300, 60_000)),
@@ -72,12 +76,16 @@ def random_cases(number: int) -> list[Case]:
 def clip_bias(losses: tuple[str, ...]) -> float:
     """The bias by the default clipping, median over losses, designs, sizes and dimensions."""
     ratios = []
-    blank = Case("logistic", 3000, 2, "isotropic", 0.0, "small", 1.0, 1e-6, "replace", RNG_SEED * 10_000 - 1)
+    blank = Case(
+        "logistic", 3000, 2, "isotropic", 0.0, "small", 1.0, 1e-6, "replace", RNG_SEED * 10_000 - 1
+    )
     designs = ("isotropic", 0.0), ("one_hot", 2.0)
     for loss, design, size, d in itertools.product(losses, designs, ("small", "large"), (3, 6, 12)):
         case = replace(blank, loss=loss, design=design[0], power=design[1], size=size, d=d)
         problem = case.problem
-        plan = noisy_gd.plan(problem, Budget(mu=1e4), max_passes=1000, clip_norm=CLIP * gradient_bound(problem))
+        plan = noisy_gd.plan(
+            problem, Budget(mu=1e4), max_passes=1000, clip_norm=CLIP * gradient_bound(problem)
+        )
         excess = float(case.excess(plan, 1).mean())
         hard, easy = reference_margins(problem, gradient_bound(problem), natural_unit(problem))
         worth = (hard if size == "small" else easy).deviation / problem.bounds.row_norm
@@ -109,10 +117,11 @@ def regrets(factors: tuple[float, ...], predicted: Logs, reached: Logs) -> Logs:
 
 
 def best_factors(predicted: Logs, reached: Logs) -> dict[str, float]:
-    """The factors nearest to one, that of the perturbed objective being one, whose mean regret may be the least.
+    """Factors nearest to one that may have least mean regret; 1 for the perturbed objective.
 
-    Which mean regret is the least is known up to two standard errors only: those of the differences on the same
-    problems. What is within them is not told apart: with one of them, two sets of problems gave 1.68 and 0.59.
+    Which mean regret is the least is known up to two standard errors only: those of the differences
+    on the same problems. What is within them is not told apart: with one of them, two sets of
+    problems gave 1.68 and 0.59.
     """
     order = list(SOLVERS)
     free = [name for name in order if name != "objective_perturbation"]
@@ -123,7 +132,11 @@ def best_factors(predicted: Logs, reached: Logs) -> dict[str, float]:
     found = {factors: regrets(factors, predicted, reached) for factors in tries}
     least = min(found.values(), key=lambda regret: float(regret.mean()))
     worse = {factors: regret - least for factors, regret in found.items()}
-    close = [factors for factors, more in worse.items() if more.mean() <= 2 * more.std() / math.sqrt(len(more))]
+    close = [
+        factors
+        for factors, more in worse.items()
+        if more.mean() <= 2 * more.std() / math.sqrt(len(more))
+    ]
     nearest = min(close, key=lambda factors: float(np.abs(np.log(factors)).sum()))
     return {name: round(factor, 2) for name, factor in zip(order, nearest, strict=True)}
 
@@ -145,7 +158,9 @@ def calibrated(problems: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--problems", type=int, default=150)
     arguments = parser.parse_args()

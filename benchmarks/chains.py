@@ -4,12 +4,12 @@
     python benchmarks/chains.py --blackjax ... --quick        fewer rounds, under 45 seconds
     python benchmarks/chains.py --blackjax ... --json         machine-readable, with the bars
 
-The peer has an environment of its own (`pip install blackjax jax`), named by its interpreter: it is not a dependency.
-Both sides get the same records and the same density in float64, on all cores. The peer's chain is one jitted scan; its
-compilation, and ours, happen before the clock starts. The two take turns in short rounds, and each side's best round
-counts: whoever else uses the machine can only slow a round down. The load is printed with the figures. A chain of
-blackjax without adjustment is its SGLD with the gradient of all records. Without `--blackjax` only our own figures are
-printed.
+The peer has an environment of its own (`pip install blackjax jax`), named by its interpreter: it is
+not a dependency. Both sides get the same records and the same density in float64, on all cores. The
+peer's chain is one jitted scan; its compilation, and ours, happen before the clock starts. The two
+take turns in short rounds, and each side's best round counts: whoever else uses the machine can
+only slow a round down. The load is printed with the figures. A chain of blackjax without adjustment
+is its SGLD with the gradient of all records. Without `--blackjax` only our own figures are printed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from typing import Any
 import numpy as np
 
 SIZES = {"n=1e4, d=20": (10_000, 20, 25), "n=1e5, d=50": (100_000, 50, 5)}
-"""Records, dimensions, and steps of a round: few, so that some rounds are not interrupted on a busy machine."""
+"""Records, dimensions, and steps of a round: few, so that some rounds are not interrupted on a busy
+machine.
+"""
 ROUNDS = {"n=1e4, d=20": 400, "n=1e5, d=50": 60}
 BARS = {"n=1e4, d=20": 1.0, "n=1e5, d=50": 2.0}
 STEP = 1e-4
@@ -57,14 +59,19 @@ class Ours:
         from dpfit.data.dataset import InMemory
         from dpfit.geometry import L2Ball
         from dpfit.losses import Bounds, Logistic
-        from dpfit.samplers.chain import chain_target
         from dpfit.samplers.constrained_mala import MetropolisLangevin
+        from dpfit.samplers.markov import chain_target
         from dpfit.samplers.ula_sampler import LangevinSampler
 
         self.runs: dict[tuple[str, str], tuple[Any, Any]] = {}
         for size, (n, d, steps) in SIZES.items():
             problem = Minimize(
-                n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, 1e3), ridge=1 / n
+                n=n,
+                loss=Logistic(),
+                bounds=Bounds(1.0),
+                n_features=d,
+                domain=L2Ball(d, 1e3),
+                ridge=1 / n,
             )
             target = chain_target(problem, InMemory(*records(n, d)), 1.0)
             for kernel, chain in (("mala", MetropolisLangevin), ("ula", LangevinSampler)):
@@ -96,13 +103,24 @@ class Theirs:
             def density(theta: Any, X: Any = X, y: Any = y) -> Any:
                 return -jnp.logaddexp(0.0, -y * (X @ theta)).sum() - theta @ theta / 2
 
-            mala, sgld = blackjax.mala(density, STEP), blackjax.sgld(lambda at, _, f=density: jax.grad(f)(at))
+            mala, sgld = (
+                blackjax.mala(density, STEP),
+                blackjax.sgld(lambda at, _, f=density: jax.grad(f)(at)),
+            )
             steppers = {
-                "mala": (mala.init(jnp.zeros(d)), lambda state, key, kernel=mala: (kernel.step(key, state)[0], None)),
-                "ula": (jnp.zeros(d), lambda at, key, kernel=sgld: (kernel.step(key, at, None, STEP), None)),
+                "mala": (
+                    mala.init(jnp.zeros(d)),
+                    lambda state, key, kernel=mala: (kernel.step(key, state)[0], None),
+                ),
+                "ula": (
+                    jnp.zeros(d),
+                    lambda at, key, kernel=sgld: (kernel.step(key, at, None, STEP), None),
+                ),
             }
             for kernel, (start, stepper) in steppers.items():
-                scan = jax.jit(lambda state, keys, stepper=stepper: jax.lax.scan(stepper, state, keys)[0])
+                scan = jax.jit(
+                    lambda state, keys, stepper=stepper: jax.lax.scan(stepper, state, keys)[0]
+                )
                 keys = jax.random.split(jax.random.key(1), steps)
                 self.runs[size, kernel] = (scan, start, keys, steps)
                 self.speed(size, kernel)
@@ -118,7 +136,9 @@ class Peer:
 
     def __init__(self, python: str) -> None:
         command = [python, __file__, "--serve"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self._answer()
 
     def speed(self, size: str, kernel: str) -> tuple[float, float]:
@@ -163,11 +183,20 @@ def run(python: str | None, quick: bool) -> dict[str, Any]:
                 mine.append(ours.speed(size, kernel))
                 if peer:
                     other.append(peer.speed(size, kernel))
-            figures.append({"size": size, "kernel": kernel, **_best("ours", mine), **_best("blackjax", other)})
+            figures.append(
+                {"size": size, "kernel": kernel, **_best("ours", mine), **_best("blackjax", other)}
+            )
             if other:
                 ratio = max(mine)[0] / max(other)[0]
                 name = f"{kernel} against blackjax, {size}"
-                bars.append({"name": name, "value": ratio, "target": BARS[size], "holds": ratio >= BARS[size]})
+                bars.append(
+                    {
+                        "name": name,
+                        "value": ratio,
+                        "target": BARS[size],
+                        "holds": ratio >= BARS[size],
+                    }
+                )
     if peer:
         peer.close()
     return {"benchmark": "chains", "quick": quick, "load": load, "figures": figures, "bars": bars}
@@ -177,12 +206,19 @@ def _best(side: str, rounds: list[tuple[float, float]]) -> dict[str, float]:
     if not rounds:
         return {}
     speeds, processor = zip(*rounds, strict=True)
-    return {f"{side}_steps_per_second": max(speeds), f"{side}_processor_microseconds": min(processor)}
+    return {
+        f"{side}_steps_per_second": max(speeds),
+        f"{side}_processor_microseconds": min(processor),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blackjax", metavar="PYTHON", help="an interpreter that has blackjax and jax")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--blackjax", metavar="PYTHON", help="an interpreter that has blackjax and jax"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds, under 45 seconds")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -203,7 +239,10 @@ def main() -> None:
         ]
         print(f"{row['kernel']:>5}, {row['size']}: {', '.join(sides)}")
     for bar in result["bars"]:
-        print(f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.3g} (bar {bar['target']:g})")
+        print(
+            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.3g} (bar "
+            f"{bar['target']:g})"
+        )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""Does it pay to learn the curvature? Descent in a private geometry, and private Newton steps, on skewed columns.
+"""Is curvature worth learning? Private geometry and private Newton steps, skewed columns.
 
-    python benchmarks/curvature.py            twelve synthetic problems, 6 runs of each method (about four minutes)
-    python benchmarks/curvature.py --quick    three of them, 3 runs, under 45 seconds
-    python benchmarks/curvature.py --json     machine-readable, with the bars
+    python benchmarks/curvature.py            twelve synthetic problems, 6 runs of each method
+    (about four minutes) python benchmarks/curvature.py --quick    three of them, 3 runs, under 45
+    seconds python benchmarks/curvature.py --json     machine-readable, with the bars
 
-`newton` is a prototype that is not shipped: K damped steps, each with a noisy gradient and a noisy Hessian (a share of
-the squared budget), eigenvalues raised to a multiple of the noise. What counts is the best of its settings in
-hindsight, which no private fit could choose. The ratio is between mean excess risks.
+`newton` is a prototype that is not shipped: K damped steps, each with a noisy gradient and a noisy
+Hessian (a share of the squared budget), eigenvalues raised to a multiple of the noise. What counts
+is the best of its settings in hindsight, which no private fit could choose. The ratio is between
+mean excess risks.
 """
 
 from __future__ import annotations
@@ -31,14 +32,21 @@ from synthetic import Case
 DESIGNS = (("positive", 0.0), ("power_law", 1.5), ("power_law", 1.0), ("isotropic", 0.0))
 SIZES = ((20_000, 10, 1.0), (50_000, 20, 1.0), (50_000, 10, 4.0))
 SETTINGS = ((3, 0.3, 1.0), (5, 0.3, 1.0), (8, 0.3, 1.0), (5, 0.3, 3.0), (8, 0.5, 3.0))
-"""Newton steps, the share of the budget for Hessians, and to what multiple of their noise eigenvalues are raised."""
+"""Newton steps, the share of the budget for Hessians, and to what multiple of their noise
+eigenvalues are raised.
+"""
 
 
-def newton(case: Case, steps: int, share: float, raised: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Damped Newton steps on the logistic loss under add/remove: gradients move by one, Hessians by a quarter."""
+def newton(
+    case: Case, steps: int, share: float, raised: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Damped logistic Newton steps, add/remove: sensitivity 1 of gradients, 1/4 of Hessians."""
     rows, labels, d = case.records.matrix, case.records.labels, case.d
     whole = calibrate(Gaussian, case.budget).noise_multiplier
-    slope_noise, bend_noise = whole * math.sqrt(steps / (1 - share)), whole * math.sqrt(steps / share) / 4
+    slope_noise, bend_noise = (
+        whole * math.sqrt(steps / (1 - share)),
+        whole * math.sqrt(steps / share) / 4,
+    )
     theta = np.zeros(d)
     for _ in range(steps):
         slopes = expit(-labels * (rows @ theta))
@@ -57,13 +65,20 @@ def judged(case: Case, runs: int) -> dict[str, Any]:
     tried = [[newton(case, *setting, rng) for _ in range(runs)] for setting in SETTINGS]
     risks = {
         "noisy_gd": float(case.excess(noisy_gd.plan(problem, budget), runs).mean()),
-        "objective_perturbation": float(case.excess(objective_perturbation.plan(problem, budget), runs).mean()),
-        "preconditioned_gd": float(case.excess(preconditioned_gd.plan(problem, budget), runs).mean()),
-        "newton": min(float((case.loss_at(np.array(thetas)) - case.least).mean()) for thetas in tried),
+        "objective_perturbation": float(
+            case.excess(objective_perturbation.plan(problem, budget), runs).mean()
+        ),
+        "preconditioned_gd": float(
+            case.excess(preconditioned_gd.plan(problem, budget), runs).mean()
+        ),
+        "newton": min(
+            float((case.loss_at(np.array(thetas)) - case.least).mean()) for thetas in tried
+        ),
     }
     others = min(risks["noisy_gd"], risks["objective_perturbation"])
     return {
-        "design": case.design, "power": case.power, "n": case.n, "d": case.d, "epsilon": case.epsilon, "risks": risks,
+        "design": case.design, "power": case.power, "n": case.n, "d": case.d,
+        "epsilon": case.epsilon, "risks": risks,
         "preconditioned_over_best": risks["preconditioned_gd"] / others,
         "newton_over_best": risks["newton"] / min(others, risks["preconditioned_gd"]),
     }  # fmt: skip
@@ -77,14 +92,25 @@ def run(quick: bool) -> dict[str, Any]:
         for (design, power), (n, d, epsilon) in problems
     ]
     figures = [judged(case, 3 if quick else 6) for case in cases]
-    skewed = [figure["preconditioned_over_best"] for figure in figures if figure["design"] != "isotropic"]
+    skewed = [
+        figure["preconditioned_over_best"] for figure in figures if figure["design"] != "isotropic"
+    ]
     typical = float(np.exp(np.mean(np.log(skewed))))
-    bars = [{"name": "preconditioned, skewed columns", "value": typical, "target": 0.5, "holds": typical <= 0.5}]
+    bars = [
+        {
+            "name": "preconditioned, skewed columns",
+            "value": typical,
+            "target": 0.5,
+            "holds": typical <= 0.5,
+        }
+    ]
     return {"benchmark": "curvature", "quick": quick, "figures": figures, "bars": bars}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="three problems, under 45 seconds")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
@@ -94,9 +120,15 @@ def main() -> None:
         return
     for row in result["figures"]:
         risks = ", ".join(f"{name} {risk:.2g}" for name, risk in row["risks"].items())
-        print(f"{row['design']} {row['power']} n={row['n']} d={row['d']} eps={row['epsilon']}: {risks}")
+        print(
+            f"{row['design']} {row['power']} n={row['n']} d={row['d']} eps={row['epsilon']}: "
+            f"{risks}"
+        )
     for bar in result["bars"]:
-        print(f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar {bar['target']:g})")
+        print(
+            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar "
+            f"{bar['target']:g})"
+        )
 
 
 if __name__ == "__main__":

@@ -5,14 +5,16 @@
     python benchmarks/epochs.py --json                 machine-readable, with the bars
     python benchmarks/epochs.py --opacus PYTHON --jax-privacy PYTHON
 
-An epoch is n / batch steps of logistic regression with Poisson sampling, per-record clipping and Gaussian noise.
-Data are drawn once (RNG seed 0): n = 1e6 rows of 50 numbers, and 32,561 rows of 109, the size of Adult. Compilation,
-planning and the reading of data are not timed. Ours is what ships: exact sums, exact sampling, secure noise on a grid.
+An epoch is n / batch steps of logistic regression with Poisson sampling, per-record clipping and
+Gaussian noise. Data are drawn once (RNG seed 0): n = 1e6 rows of 50 numbers, and 32,561 rows of
+109, the size of Adult. Compilation, planning and the reading of data are not timed. Ours is what
+ships: exact sums, exact sampling, secure noise on a grid.
 
-The peers are no dependencies. Give interpreters of environments in which they are installed, and the same script runs
-there, on the same cores, between two rounds of ours; an epoch of Opacus is scaled up from its first quarter. Without
-them the bars are the seconds that follow from what peers took on the reference machine (Opacus 1.6: 110 s and 33 s an
-epoch at n = 1e6, batch 256 and 4096; jax-privacy: 0.035 s at Adult's size), with them the ratios of this run.
+The peers are no dependencies. Give interpreters of environments in which they are installed, and
+the same script runs there, on the same cores, between two rounds of ours; an epoch of Opacus is
+scaled up from its first quarter. Without them the bars are the seconds that follow from what peers
+took on the reference machine (Opacus 1.6: 110 s and 33 s an epoch at n = 1e6, batch 256 and 4096;
+jax-privacy: 0.035 s at Adult's size), with them the ratios of this run.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def records(n: int, n_features: int) -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((n, n_features), dtype=np.float32).astype(np.float64)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows, np.where(rows @ np.linspace(-3, 3, n_features) + rng.standard_normal(n) > 0, 1.0, -1.0)
+    return rows, np.where(
+        rows @ np.linspace(-3, 3, n_features) + rng.standard_normal(n) > 0, 1.0, -1.0
+    )
 
 
 def best(call: Callable[[], Any], repeats: int) -> float:
@@ -63,7 +67,9 @@ def ours(setting: Setting, repeats: int) -> float:
     _, n, n_features, batch = setting
     data = InMemory(*records(n, n_features))
     problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=n_features)
-    mechanism = SampledDescent(problem, "add_remove", 1.0, round(n / batch), batch, 1.0, 0.5, 0.9, 0.25)
+    mechanism = SampledDescent(
+        problem, "add_remove", 1.0, round(n / batch), batch, 1.0, 0.5, 0.9, 0.25
+    )
     return best(lambda: mechanism.run(data, Run(Source())), repeats)
 
 
@@ -84,7 +90,11 @@ def opacus(setting: Setting, repeats: int) -> float:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     loader = torch.utils.data.DataLoader(dataset, batch_size=batch)
     model, optimizer, loader = PrivacyEngine(accountant="rdp").make_private(
-        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=1.0, max_grad_norm=1.0
+        module=model,
+        optimizer=optimizer,
+        data_loader=loader,
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
     )
     loss = torch.nn.BCEWithLogitsLoss()
     # Enough steps for its long pauses, one for some thirty thousand records, to average out.
@@ -101,7 +111,7 @@ def opacus(setting: Setting, repeats: int) -> float:
 
 
 def jax_privacy(setting: Setting, repeats: int) -> float:
-    """Seconds of an epoch of jax-privacy: its sampling, clipping and noise around one compiled step."""
+    """Seconds of an epoch of jax-privacy: its sampling, clipping and noise, a compiled step."""
     import jax
     import jax.numpy as jnp
     from jax_privacy import batch_selection, clipping, noise_addition
@@ -113,7 +123,9 @@ def jax_privacy(setting: Setting, repeats: int) -> float:
     def loss(theta: Any, x: Any, y: Any) -> Any:
         return jnp.mean(jax.nn.softplus(-y * (x @ theta)))
 
-    gradient = clipping.clipped_grad(loss, l2_clip_norm=1.0, batch_argnums=(1, 2), normalize_by=batch)
+    gradient = clipping.clipped_grad(
+        loss, l2_clip_norm=1.0, batch_argnums=(1, 2), normalize_by=batch
+    )
     privatizer = noise_addition.gaussian_privatizer(stddev=1.0 / batch, prng_key=jax.random.key(0))
 
     @jax.jit
@@ -123,14 +135,18 @@ def jax_privacy(setting: Setting, repeats: int) -> float:
         velocity = 0.9 * velocity + noisy
         return theta - 0.5 * velocity, velocity, state
 
-    sampling = batch_selection.CyclicPoissonSampling(sampling_prob=batch / n, iterations=round(n / batch))
+    sampling = batch_selection.CyclicPoissonSampling(
+        sampling_prob=batch / n, iterations=round(n / batch)
+    )
 
     def epoch() -> None:
         theta = velocity = jnp.zeros(n_features)
         state = privatizer.init(theta)
         for picks in sampling.batch_iterator(n, rng=0):
             index = batch_selection.pad_to_multiple_of(picks, 128)
-            theta, velocity, state = step(theta, velocity, state, rows[index], labels[index], index == -1)
+            theta, velocity, state = step(
+                theta, velocity, state, rows[index], labels[index], index == -1
+            )
         theta.block_until_ready()
 
     return best(epoch, repeats)
@@ -141,7 +157,16 @@ PEERS = {"opacus": opacus, "jax_privacy": jax_privacy}
 
 def elsewhere(peer: str, python: str, setting: Setting, repeats: int) -> float:
     """Seconds of a peer's epoch, in its own environment."""
-    command = [python, __file__, "--as", peer, "--setting", json.dumps(setting), "--repeats", str(repeats)]
+    command = [
+        python,
+        __file__,
+        "--as",
+        peer,
+        "--setting",
+        json.dumps(setting),
+        "--repeats",
+        str(repeats),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{peer} failed: {done.stderr.strip().splitlines()[-1:]}")
@@ -167,24 +192,38 @@ def run(quick: bool, repeats: int, interpreters: dict[str, str]) -> dict[str, An
             row |= {"ours_seconds": seconds, f"{peer}_seconds": theirs}
             ratio, wanted = theirs / seconds, FASTER[peer]
             bars.append(
-                {"name": f"{peer} over ours, {name}", "value": ratio, "target": wanted, "holds": ratio >= wanted}
+                {
+                    "name": f"{peer} over ours, {name}",
+                    "value": ratio,
+                    "target": wanted,
+                    "holds": ratio >= wanted,
+                }
             )
         else:
             limit = SECONDS[setting]
             bars.append(
-                {"name": f"seconds an epoch, {name}", "value": seconds, "target": limit, "holds": seconds <= limit}
+                {
+                    "name": f"seconds an epoch, {name}",
+                    "value": seconds,
+                    "target": limit,
+                    "holds": seconds <= limit,
+                }
             )
         figures.append(row)
     return {"benchmark": "epochs", "quick": quick, "figures": figures, "bars": bars}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer repeats, under 45 seconds")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--opacus", metavar="PYTHON", help="an interpreter that has Opacus")
-    parser.add_argument("--jax-privacy", metavar="PYTHON", help="an interpreter that has jax-privacy")
+    parser.add_argument(
+        "--jax-privacy", metavar="PYTHON", help="an interpreter that has jax-privacy"
+    )
     parser.add_argument("--as", dest="peer", choices=PEERS, help=argparse.SUPPRESS)
     parser.add_argument("--setting", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -192,17 +231,26 @@ def main() -> None:
         print(PEERS[arguments.peer](tuple(json.loads(arguments.setting)), arguments.repeats))
         return
     given = {"opacus": arguments.opacus, "jax_privacy": arguments.jax_privacy}
-    result = run(arguments.quick, arguments.repeats, {peer: python for peer, python in given.items() if python})
+    result = run(
+        arguments.quick,
+        arguments.repeats,
+        {peer: python for peer, python in given.items() if python},
+    )
     if arguments.json:
         print(json.dumps(result, indent=2))
         return
     for row in result["figures"]:
         seconds = ", ".join(
-            f"{key.removesuffix('_seconds')} {value:.4g} s" for key, value in row.items() if key != "setting"
+            f"{key.removesuffix('_seconds')} {value:.4g} s"
+            for key, value in row.items()
+            if key != "setting"
         )
         print(f"{row['setting']:>26}: {seconds}")
     for bar in result["bars"]:
-        print(f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar {bar['target']:g})")
+        print(
+            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar "
+            f"{bar['target']:g})"
+        )
 
 
 if __name__ == "__main__":

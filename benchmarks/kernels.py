@@ -1,7 +1,8 @@
-"""Speed of the one-pass kernels next to the machine's limits (a read-only sum, BLAS) and to plain NumPy.
+"""One-pass kernels against machine limits (read-only sum, BLAS) and plain NumPy.
 
-Run with ``python benchmarks/kernels.py [--quick] [--json]``. Data comes from a fixed RNG seed: standard normal rows,
-labels from a logistic model. Everything that is compared is timed in turns, and the best of all rounds counts.
+Run with ``python benchmarks/kernels.py [--quick] [--json]``. Data comes from a fixed RNG seed:
+standard normal rows, labels from a logistic model. Everything that is compared is timed in turns,
+and the best of all rounds counts.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def read(flat: np.ndarray) -> float:
 
 @numba.njit(parallel=True)
 def read_fast(flat: np.ndarray) -> float:
-    """Sum an array in pieces of 64 entries, the fastest of all sizes that were tried: what the memory can deliver."""
+    """Sum an array in pieces of 64 entries, the fastest size tried: the memory's speed."""
     parts = np.zeros(64)
     for b in numba.prange(64):
         part, stop = 0.0, (b + 1) * len(flat) // 64
@@ -75,8 +76,9 @@ def read_rows(X: np.ndarray, picks: np.ndarray) -> float:
 def best(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
     """Return the shortest time of each call.
 
-    Calls take turns, so that all see the same moods of the machine, and run five times in each turn, after a pause: the
-    threads of BLAS and of numba wait busily for a while after their work and slow down whoever comes next.
+    Calls take turns, so that all see the same moods of the machine, and run five times in each
+    turn, after a pause: the threads of BLAS and of numba wait busily for a while after their work
+    and slow down whoever comes next.
     """
     for call in calls.values():
         call()
@@ -116,14 +118,24 @@ def measure_dense(n: int, d: int, seconds: float) -> dict[str, Any]:
             "NumPy": lambda: numpy_pass(X, y, theta),
             "NumPy, float32": lambda: numpy_pass(single, y32, theta32),
             "gradient": lambda: passes.gradient(X, y, theta, LOGISTIC, **common),
-            "gradient of the squared loss": lambda: passes.gradient(X, y, theta, SQUARED, values=False),
+            "gradient of the squared loss": lambda: passes.gradient(
+                X, y, theta, SQUARED, values=False
+            ),
             "gradient and value": lambda: passes.gradient(X, y, theta, LOGISTIC, binary=True),
             "gradient, float32": lambda: passes.gradient(single, y, theta, LOGISTIC, **common),
-            "gradient, Fortran order": lambda: passes.gradient(fortran, y, theta, LOGISTIC, **common),
+            "gradient, Fortran order": lambda: passes.gradient(
+                fortran, y, theta, LOGISTIC, **common
+            ),
             "clipped": lambda: passes.gradient(X, y, theta, LOGISTIC, **common, **clip),
-            "clipped, exact": lambda: passes.clipped_sum(X, y, theta, LOGISTIC, binary=True, grid=grid, **clip),
-            "minibatch of 10%": lambda: passes.gradient(X, y, theta, LOGISTIC, index=picks, **common),
-            "Hessian times vector": lambda: passes.hessian_vector(X, y, theta, theta, LOGISTIC, binary=True),
+            "clipped, exact": lambda: passes.clipped_sum(
+                X, y, theta, LOGISTIC, binary=True, grid=grid, **clip
+            ),
+            "minibatch of 10%": lambda: passes.gradient(
+                X, y, theta, LOGISTIC, index=picks, **common
+            ),
+            "Hessian times vector": lambda: passes.hessian_vector(
+                X, y, theta, theta, LOGISTIC, binary=True
+            ),
         },
         seconds,
     )
@@ -137,9 +149,13 @@ def measure_dense(n: int, d: int, seconds: float) -> dict[str, Any]:
     return {
         "milliseconds": {name: 1e3 * elapsed for name, elapsed in times.items()},
         "GB/s": {
-            name: X.nbytes / times[name] / 1e9 for name in ("read", "gradient", "clipped", "clipped, exact", "NumPy")
+            name: X.nbytes / times[name] / 1e9
+            for name in ("read", "gradient", "clipped", "clipped, exact", "NumPy")
         }
-        | {name: single.nbytes / times[name] / 1e9 for name in ("read, float32", "gradient, float32")},
+        | {
+            name: single.nbytes / times[name] / 1e9
+            for name in ("read, float32", "gradient, float32")
+        },
         "share of read bandwidth": {
             "float64": times["read"] / times["gradient"],
             "float64, squared loss": times["read"] / times["gradient of the squared loss"],
@@ -161,7 +177,9 @@ def measure_dense(n: int, d: int, seconds: float) -> dict[str, Any]:
 
 def measure_sparse(n: int, d: int, seconds: float) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    X = random_array((n, d), density=DENSITY, format="csr", rng=rng, data_sampler=rng.standard_normal)
+    X = random_array(
+        (n, d), density=DENSITY, format="csr", rng=rng, data_sampler=rng.standard_normal
+    )
     theta = rng.standard_normal(d)
     y = np.where(X @ theta + rng.logistic(size=n) > 0, 1.0, -1.0)
     nbytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
@@ -198,20 +216,46 @@ def measure(quick: bool) -> dict[str, Any]:
 
     for (n, d), figures in zip(SIZES, full, strict=True):
         size = f"n={n // shrink}, d={d}"
-        bar(f"gradient, share of read bandwidth, {size}", figures["share of read bandwidth"]["float64"], 0.8, True)
+        bar(
+            f"gradient, share of read bandwidth, {size}",
+            figures["share of read bandwidth"]["float64"],
+            0.8,
+            True,
+        )
         if d == 50:
-            bar(f"gradient, speedup over NumPy, {size}", figures["speedup over NumPy"]["float64"], 2.0, True)
+            bar(
+                f"gradient, speedup over NumPy, {size}",
+                figures["speedup over NumPy"]["float64"],
+                2.0,
+                True,
+            )
         bar(f"clipped over unclipped, {size}", figures["clipped over unclipped"], 1.15, False)
-        bar(f"clipped and exact over unclipped, {size}", figures["clipped and exact over unclipped"], 1.15, False)
-        bar(f"minibatch of 10% over full pass, {size}", figures["minibatch over full pass"], 0.2, False)
+        bar(
+            f"clipped and exact over unclipped, {size}",
+            figures["clipped and exact over unclipped"],
+            1.15,
+            False,
+        )
+        bar(
+            f"minibatch of 10% over full pass, {size}",
+            figures["minibatch over full pass"],
+            0.2,
+            False,
+        )
         bar(f"Hessian over BLAS syrk, {size}", figures["Hessian over syrk"], 2.0, False)
     return {
         "bars": bars,
         "quick": quick,
         "threads": numba.config.NUMBA_NUM_THREADS,
         "load average at start": load,
-        **{f"dense, n={n // shrink}, d={d}": figures for (n, d), figures in zip(SIZES, full, strict=True)},
-        **{f"CSR at 5%, n={n // shrink}, d={d}": figures for (n, d), figures in zip(SIZES, compressed, strict=True)},
+        **{
+            f"dense, n={n // shrink}, d={d}": figures
+            for (n, d), figures in zip(SIZES, full, strict=True)
+        },
+        **{
+            f"CSR at 5%, n={n // shrink}, d={d}": figures
+            for (n, d), figures in zip(SIZES, compressed, strict=True)
+        },
     }
 
 

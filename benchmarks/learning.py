@@ -1,16 +1,19 @@
 """Private models at their defaults on real tables, side by side with peers in one run.
 
-    python benchmarks/learning.py                     Adult, wine and synthetic data, fit time at n = 1e6
-    python benchmarks/learning.py --quick             fewer, under 45 seconds
+    python benchmarks/learning.py                     Adult, wine and synthetic data, fit time at n
+    = 1e6 python benchmarks/learning.py --quick             fewer, under 45 seconds
     python benchmarks/learning.py --json              machine-readable, with the bars
-    python benchmarks/learning.py --diffprivlib PY    also diffprivlib, run by the interpreter PY of its own environment
-    python benchmarks/learning.py --opacus PY         also DP-SGD of Opacus, likewise
+    python benchmarks/learning.py --diffprivlib PY    also diffprivlib, run by the interpreter PY of
+    its own environment python benchmarks/learning.py --opacus PY         also DP-SGD of Opacus,
+    likewise
 
-Tables are read from the folder in DPFIT_DATA (adult-train.csv, adult-test.csv, winequality-*.csv), from ../shared/data,
-or from OpenML. Budgets are (epsilon, 1e-6) under add/remove with the true number of training records declared.
+Tables are read from the folder in DPFIT_DATA (adult-train.csv, adult-test.csv, winequality-*.csv),
+from ../shared/data, or from OpenML. Budgets are (epsilon, 1e-6) under add/remove with the true
+number of training records declared.
 
-Adult: six numeric columns scaled by the public ranges below, one column per category, a constant; rows scaled to norm
-one. Wine: columns scaled by the public ranges below, quality in [0, 10]; 80/20 splits.
+Adult: six numeric columns scaled by the public ranges below, one column per category, a constant;
+rows scaled to norm one. Wine: columns scaled by the public ranges below, quality in [0, 10]; 80/20
+splits.
 """
 
 from __future__ import annotations
@@ -41,14 +44,18 @@ ADULT_RANGES = {0: (17, 90), 2: (0, 1.5e6), 4: (1, 16), 10: (0, 1e5), 11: (0, 50
 ADULT_ACCURACY = dict(zip(EPSILONS, (0.829, 0.840, 0.843, 0.845), strict=True))
 ADULT_LOSS = dict(zip(EPSILONS, (0.384, 0.353, 0.343, 0.338), strict=True))
 WINE_RANGES = (
-    (3, 16), (0, 1.6), (0, 1.7), (0, 70), (0, 0.65), (0, 300), (0, 450), (0.985, 1.04), (2.7, 4.1), (0.2, 2.0), (8, 15),
+    (3, 16), (0, 1.6), (0, 1.7), (0, 70), (0, 0.65), (0, 300), (0, 450), (0.985, 1.04), (2.7, 4.1),
+    (0.2, 2.0), (8, 15),
 )  # fmt: skip
 WINE_R2 = {0.5: 0.18, 1.0: 0.23, 2.0: 0.25}
 
 
 def folder() -> Path | None:
     """Where the tables are, if they are on this machine."""
-    for place in (os.environ.get("DPFIT_DATA"), Path(__file__).resolve().parents[2] / "shared" / "data"):
+    for place in (
+        os.environ.get("DPFIT_DATA"),
+        Path(__file__).resolve().parents[2] / "shared" / "data",
+    ):
         if place and (Path(place) / "adult-train.csv").exists():
             return Path(place)
     return None
@@ -61,7 +68,9 @@ def adult() -> tuple[Floats, Floats, Floats, Floats]:
         from sklearn.datasets import fetch_openml
 
         frame = fetch_openml("adult", version=2, as_frame=True)
-        rows = [[*map(str, x), str(y)] for x, y in zip(frame.data.to_numpy(), frame.target, strict=True)]
+        rows = [
+            [*map(str, x), str(y)] for x, y in zip(frame.data.to_numpy(), frame.target, strict=True)
+        ]
         train, test = rows[:32_561], rows[32_561:]
     else:
         train, test = (_rows(place / name) for name in ("adult-train.csv", "adult-test.csv"))
@@ -71,7 +80,9 @@ def adult() -> tuple[Floats, Floats, Floats, Floats]:
 
 def _rows(path: Path) -> list[list[str]]:
     with path.open(newline="") as file:
-        return [[cell.strip().rstrip(".") for cell in row] for row in csv.reader(file) if len(row) == 15]
+        return [
+            [cell.strip().rstrip(".") for cell in row] for row in csv.reader(file) if len(row) == 15
+        ]
 
 
 def _encoded(rows: list[list[str]], kinds: dict[int, list[str]]) -> tuple[Floats, Floats]:
@@ -79,11 +90,15 @@ def _encoded(rows: list[list[str]], kinds: dict[int, list[str]]) -> tuple[Floats
     for j in range(14):
         if j in ADULT_RANGES:
             low, high = ADULT_RANGES[j]
-            columns.append(np.clip((np.array([float(row[j]) for row in rows]) - low) / (high - low), 0, 1))
+            columns.append(
+                np.clip((np.array([float(row[j]) for row in rows]) - low) / (high - low), 0, 1)
+            )
         else:
             columns += [np.array([float(row[j] == kind) for row in rows]) for kind in kinds[j]]
     matrix = np.column_stack([*columns, np.ones(len(rows))])
-    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True), np.array([float(">50K" in row[14]) for row in rows])
+    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True), np.array(
+        [float(">50K" in row[14]) for row in rows]
+    )
 
 
 def wine(colour: str) -> tuple[Floats, Floats]:
@@ -105,7 +120,7 @@ def quality(model: Any, rows: Floats, labels: Floats) -> tuple[float, float]:
 
 
 def synthetic() -> tuple[Floats, Floats, Floats, Floats]:
-    """Rows of unit norm in 30 dimensions, labels from a logistic model with a parameter of norm 8: train and test."""
+    """Unit rows in 30 dimensions, logistic labels, parameter norm 8: train and test."""
     rng = np.random.default_rng(20_000)
     rows = rng.standard_normal((30_000, 30)) / np.sqrt(1 + np.arange(30))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -121,15 +136,26 @@ TABLES = {"adult": adult, "synthetic": synthetic}
 def classified(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Figures on Adult and on synthetic data, and bars on Adult."""
     found = [_classified(table, quick) for table in TABLES]
-    return [row for figures, _ in found for row in figures], [row for _, bars in found for row in bars]
+    return [row for figures, _ in found for row in figures], [
+        row for _, bars in found for row in bars
+    ]
 
 
 def _classified(table: str, quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     train, labels, test, truth = TABLES[table]()
     figures, bars = [], []
-    plain = linear_model.LogisticRegression(C=1e4, fit_intercept=False, max_iter=1000).fit(train, labels)
+    plain = linear_model.LogisticRegression(C=1e4, fit_intercept=False, max_iter=1000).fit(
+        train, labels
+    )
     accuracy, loss = quality(plain, test, truth)
-    figures.append({"table": table, "model": "scikit-learn, not private", "accuracy": accuracy, "log_loss": loss})
+    figures.append(
+        {
+            "table": table,
+            "model": "scikit-learn, not private",
+            "accuracy": accuracy,
+            "log_loss": loss,
+        }
+    )
     common = {"row_norm": 1.0, "fit_intercept": False}
     kinds = {
         "dpfit, add/remove": {"delta": DELTA, "relation": "add_remove", "n_declared": len(train)},
@@ -158,8 +184,18 @@ def _classified(table: str, quick: bool) -> tuple[list[dict[str, Any]], list[dic
             )
             if (table, name) == ("adult", "dpfit, add/remove"):
                 bars += [
-                    bar(f"Adult accuracy, epsilon {epsilon:g}", float(accuracy), ADULT_ACCURACY[epsilon], above=True),
-                    bar(f"Adult log loss, epsilon {epsilon:g}", float(loss), ADULT_LOSS[epsilon], above=False),
+                    bar(
+                        f"Adult accuracy, epsilon {epsilon:g}",
+                        float(accuracy),
+                        ADULT_ACCURACY[epsilon],
+                        above=True,
+                    ),
+                    bar(
+                        f"Adult log loss, epsilon {epsilon:g}",
+                        float(loss),
+                        ADULT_LOSS[epsilon],
+                        above=False,
+                    ),
                 ]
     return figures, bars
 
@@ -175,9 +211,17 @@ def on_wine(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             for seed in range(3 if quick else 20):
                 order = np.random.default_rng(seed).permutation(len(labels))
                 train, test = order[: int(0.8 * len(order))], order[int(0.8 * len(order)) :]
-                settings = {"relation": "add_remove", "n_declared": len(train), "random_state": seed}
-                model = LinearRegression(epsilon, DELTA, bounds=(low, high), y_bounds=(0, 10), **settings)
-                private.append(r2(labels[test], model.fit(rows[train], labels[train]).predict(rows[test])))
+                settings = {
+                    "relation": "add_remove",
+                    "n_declared": len(train),
+                    "random_state": seed,
+                }
+                model = LinearRegression(
+                    epsilon, DELTA, bounds=(low, high), y_bounds=(0, 10), **settings
+                )
+                private.append(
+                    r2(labels[test], model.fit(rows[train], labels[train]).predict(rows[test]))
+                )
                 usual = linear_model.LinearRegression().fit(rows[train], labels[train])
                 plain.append(r2(labels[test], usual.predict(rows[test])))
                 constant.append(r2(labels[test], private_mean(labels[train], epsilon, seed)))
@@ -193,11 +237,27 @@ def on_wine(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
                 }
             )
             if colour == "white" and epsilon in WINE_R2:
-                bars.append(bar(f"white wine R2, epsilon {epsilon:g}", np.mean(private), WINE_R2[epsilon], above=True))
+                bars.append(
+                    bar(
+                        f"white wine R2, epsilon {epsilon:g}",
+                        np.mean(private),
+                        WINE_R2[epsilon],
+                        above=True,
+                    )
+                )
             if colour == "red" and epsilon >= 0.5:
-                bars.append(bar(f"red wine R2, epsilon {epsilon:g}", np.mean(private), 0.0, above=True))
+                bars.append(
+                    bar(f"red wine R2, epsilon {epsilon:g}", np.mean(private), 0.0, above=True)
+                )
             gain = np.mean(private) - np.mean(constant)
-            bars.append(bar(f"{colour} wine R2 over the private mean's, epsilon {epsilon:g}", gain, -0.02, above=True))
+            bars.append(
+                bar(
+                    f"{colour} wine R2 over the private mean's, epsilon {epsilon:g}",
+                    gain,
+                    -0.02,
+                    above=True,
+                )
+            )
     return figures, bars
 
 
@@ -234,8 +294,17 @@ def fit_time(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         theirs.append(time.perf_counter() - start)
     slowest = max(min(t for kind, t in ours if kind == delta) for delta in (DELTA, 0.0))
     ratio = slowest / min(theirs)
-    figures = [{"fit": f"n = {n}, d = {d}", "dpfit_seconds": ours, "scikit_learn_seconds": theirs, "ratio": ratio}]
-    return figures, [bar(f"fit time over scikit-learn's, n = {n:g}, d = {d}", ratio, 2.0, above=False)]
+    figures = [
+        {
+            "fit": f"n = {n}, d = {d}",
+            "dpfit_seconds": ours,
+            "scikit_learn_seconds": theirs,
+            "ratio": ratio,
+        }
+    ]
+    return figures, [
+        bar(f"fit time over scikit-learn's, n = {n:g}, d = {d}", ratio, 2.0, above=False)
+    ]
 
 
 DIFFPRIVLIB = """
@@ -265,7 +334,8 @@ import numpy as np, torch
 from opacus import PrivacyEngine
 warnings.simplefilter("ignore")
 data = np.load(sys.argv[1])
-x, y = torch.tensor(data["train"], dtype=torch.float32), torch.tensor(data["labels"], dtype=torch.float32)
+x = torch.tensor(data["train"], dtype=torch.float32)
+y = torch.tensor(data["labels"], dtype=torch.float32)
 out = []
 for epsilon in (0.1, 0.5, 1.0, 2.0):
     scores = []
@@ -277,20 +347,21 @@ for epsilon in (0.1, 0.5, 1.0, 2.0):
         loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=1024)
         engine = PrivacyEngine()
         model, optimizer, loader = engine.make_private_with_epsilon(
-            module=model, optimizer=optimizer, data_loader=loader, epochs=20, target_epsilon=epsilon,
-            target_delta=1e-6, max_grad_norm=0.5)
+            module=model, optimizer=optimizer, data_loader=loader, epochs=20,
+            target_epsilon=epsilon, target_delta=1e-6, max_grad_norm=0.5)
         for _ in range(20):
             for rows, labels in loader:
                 optimizer.zero_grad()
                 if len(rows):
-                    torch.nn.functional.binary_cross_entropy_with_logits(model(rows)[:, 0], labels).backward()
+                    margins = model(rows)[:, 0]
+                    torch.nn.functional.binary_cross_entropy_with_logits(margins, labels).backward()
                 optimizer.step()
         weights = model._module.weight.detach().numpy()[0]
         margins = data["test"] @ weights * (2 * data["truth"] - 1)
         scores.append((np.mean(margins > 0), np.mean(np.logaddexp(0, -margins))))
     accuracy, loss = np.mean(scores, axis=0)
-    out.append({"model": "Opacus DP-SGD, batch 1024, 20 epochs, rate 4, clip 0.5", "epsilon": epsilon,
-                "accuracy": float(accuracy), "log_loss": float(loss)})
+    out.append({"model": "Opacus DP-SGD, batch 1024, 20 epochs, rate 4, clip 0.5",
+                "epsilon": epsilon, "accuracy": float(accuracy), "log_loss": float(loss)})
 print(json.dumps(out))
 """
 
@@ -302,16 +373,27 @@ def peer(interpreter: str, script: str, table: str) -> list[dict[str, Any]]:
         path = Path(place) / "table.npz"
         np.savez(path, train=train, labels=labels, test=test, truth=truth)
         done = subprocess.run(
-            [interpreter, "-c", script, str(path)], capture_output=True, text=True, check=False, timeout=3600
+            [interpreter, "-c", script, str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=3600,
         )
     if done.returncode:
-        return [{"table": table, "model": interpreter, "error": done.stderr.strip().splitlines()[-1:]}]
+        return [
+            {"table": table, "model": interpreter, "error": done.stderr.strip().splitlines()[-1:]}
+        ]
     return [{"table": table, **row} for row in json.loads(done.stdout.strip().splitlines()[-1])]
 
 
 def bar(name: str, value: Any, target: float, *, above: bool) -> dict[str, Any]:
     value = float(value)
-    return {"name": name, "value": value, "target": target, "holds": value >= target if above else value <= target}
+    return {
+        "name": name,
+        "value": value,
+        "target": target,
+        "holds": value >= target if above else value <= target,
+    }
 
 
 def main() -> int:
@@ -334,9 +416,16 @@ def main() -> int:
         print(json.dumps({"figures": figures, "bars": bars}, indent=1))
     else:
         for row in figures:
-            print("  ".join(f"{k} {round(v, 4) if isinstance(v, float) else v}" for k, v in row.items()))
+            print(
+                "  ".join(
+                    f"{k} {round(v, 4) if isinstance(v, float) else v}" for k, v in row.items()
+                )
+            )
         for row in bars:
-            print(f"{'holds' if row['holds'] else 'FAILS'}  {row['name']}: {row['value']:.4f} (bar {row['target']})")
+            print(
+                f"{'holds' if row['holds'] else 'FAILS'}  {row['name']}: {row['value']:.4f} (bar "
+                f"{row['target']})"
+            )
     return 0 if all(row["holds"] for row in bars) else 1
 
 

@@ -1,7 +1,7 @@
-"""Throughput of the exact samplers next to OpenDP's and NumPy's, and their measured rounding errors.
+"""Throughput of the exact samplers against OpenDP's and NumPy's, and rounding errors.
 
-Run with ``python benchmarks/noise.py [--quick] [--json]``. All draws are made by one thread, in vectors of
-10,000, side by side at the same scale.
+Run with ``python benchmarks/noise.py [--quick] [--json]``. All draws are made by one thread, in
+vectors of 10,000, side by side at the same scale.
 """
 
 from __future__ import annotations
@@ -65,12 +65,16 @@ def samplers(scale: float) -> dict[str, Callable[[], Any]]:
     return {
         "rounded Laplace": lambda: rounded(Laplace(), scale, VECTOR, source),
         "rounded Gaussian": lambda: rounded(Gaussian(), scale, VECTOR, source),
-        "rounded generalized Gaussian, shape 3": lambda: rounded(GeneralizedGaussian(3.0), scale, VECTOR, source),
+        "rounded generalized Gaussian, shape 3": lambda: rounded(
+            GeneralizedGaussian(3.0), scale, VECTOR, source
+        ),
         "rounded l2-Laplace": lambda: rounded_l2_laplace(scale, VECTOR, source),
         "discrete Laplace": lambda: discrete_laplace(scale, VECTOR, source),
         "discrete Gaussian": lambda: discrete_gaussian(scale, VECTOR, source),
         "OpenDP integer Laplace": opendp_integers(dp.m.make_laplace, dp.l1_distance(T=int), scale),
-        "OpenDP integer Gaussian": opendp_integers(dp.m.make_gaussian, dp.l2_distance(T=float), scale),
+        "OpenDP integer Gaussian": opendp_integers(
+            dp.m.make_gaussian, dp.l2_distance(T=float), scale
+        ),
         "NumPy Laplace (unsafe)": lambda: rng.laplace(scale=scale, size=VECTOR),
         "NumPy Gaussian (unsafe)": lambda: rng.normal(scale=scale, size=VECTOR),
         "NumPy Gaussian on ChaCha20 (unsafe)": lambda: chacha.normal(scale=scale, size=VECTOR),
@@ -100,7 +104,7 @@ RIVALS = {
 
 
 def largest_errors(points: int) -> dict[str, tuple[float, float]]:
-    """Measure the relative error of each quantile against multiprecision; return it next to its bound."""
+    """Measure each quantile's relative error by multiprecision; return it with its bound."""
     source = Source(1)
     tail = np.concatenate(
         [
@@ -109,7 +113,11 @@ def largest_errors(points: int) -> dict[str, tuple[float, float]]:
             1 - 2.0 ** (-1 - 52 * source.uniform(points)),
         ]
     )
-    laws = [Laplace(), Gaussian(), *(GeneralizedGaussian(p) for p in (1.0, 1.2, 1.5, 2.0, 3.0, 7.0, 20.0, 100.0))]
+    laws = [
+        Laplace(),
+        Gaussian(),
+        *(GeneralizedGaussian(p) for p in (1.0, 1.2, 1.5, 2.0, 3.0, 7.0, 20.0, 100.0)),
+    ]
     errors = {repr(law): (_law_error(law, tail), law.error) for law in laws}
     for dimension in (1, 2, 10, 100, 1000, 10_000):
         few = tail[:: max(1, len(tail) // 300)]
@@ -147,7 +155,8 @@ def measure(quick: bool) -> dict[str, Any]:
     dp.enable_features("contrib")
     seconds = 0.3 if quick else 3.0
     rates = {
-        scale: {name: draws_per_second(draw, seconds) for name, draw in samplers(scale).items()} for scale in SCALES
+        scale: {name: draws_per_second(draw, seconds) for name, draw in samplers(scale).items()}
+        for scale in SCALES
     }
     errors = largest_errors(100 if quick else 2000)
     bars = [
@@ -160,7 +169,12 @@ def measure(quick: bool) -> dict[str, Any]:
         for scale in SCALES
         for ours, theirs in RIVALS.items()
     ] + [
-        {"name": f"relative error of {name}", "value": worst, "target": bound, "holds": worst <= bound}
+        {
+            "name": f"relative error of {name}",
+            "value": worst,
+            "target": bound,
+            "holds": worst <= bound,
+        }
         for name, (worst, bound) in errors.items()
     ]
     released = {name: draws_per_second(draw, seconds) for name, draw in releases(VECTOR).items()}

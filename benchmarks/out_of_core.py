@@ -1,7 +1,8 @@
 """Memory and time of a gradient pass over a Parquet set that is larger than the memory it may use.
 
-Run with ``python benchmarks/out_of_core.py [--quick] [--json]``. Writes a set of 4 GB (0.4 GB with --quick) to a
-temporary folder, which is deleted afterwards; a child process streams it and reports its peak resident memory.
+Run with ``python benchmarks/out_of_core.py [--quick] [--json]``. Writes a set of 4 GB (0.4 GB with
+--quick) to a temporary folder, which is deleted afterwards; a child process streams it and reports
+its peak resident memory.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from dpfit.losses import Logistic
 COLUMNS = 50
 ROWS_PER_FILE = 250_000
 SCHEMA = Schema(
-    tuple(Number(f"x{j}", -4, 4) for j in range(COLUMNS)), target=Number("y", -1, 1), scale="symmetric", row_norm=1.0
+    tuple(Number(f"x{j}", -4, 4) for j in range(COLUMNS)),
+    target=Number("y", -1, 1),
+    scale="symmetric",
+    row_norm=1.0,
 )
 
 
@@ -48,7 +52,7 @@ def write(folder: Path, gigabytes: float) -> int:
 
 
 def stream(folder: str) -> dict[str, Any]:
-    """One gradient pass; how long it took and how much memory the process had at most, and before it."""
+    """One gradient pass: its time, and the process's memory before and at most."""
     data = scan_parquet(folder, SCHEMA)
     theta = np.zeros(data.width)
     data.gradient(Logistic(), theta, index=np.arange(10), binary=True)
@@ -69,9 +73,16 @@ def measure(quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         written = write(Path(folder), 0.4 if quick else 4.0)
         command = [sys.executable, __file__, "--stream", folder]
-        figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        figures = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        )
     peak = figures["peak GB"]
-    bar = {"name": f"peak GB for {written / 1e9:.1f} GB of Parquet", "value": peak, "target": 1.0, "holds": peak < 1.0}
+    bar = {
+        "name": f"peak GB for {written / 1e9:.1f} GB of Parquet",
+        "value": peak,
+        "target": 1.0,
+        "holds": peak < 1.0,
+    }
     return {"bars": [bar], "quick": quick, "GB/s": written / 1e9 / figures["seconds"], **figures}
 
 

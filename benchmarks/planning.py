@@ -1,11 +1,13 @@
 """Planning time side by side with the last release: seconds, calls, a default fit, and the import.
 
-Run with ``python benchmarks/planning.py [--quick] [--json]``. The last release is checked out into a temporary git
-worktree. One process for each version answers the same questions in turn, so that both see the same load.
+Run with ``python benchmarks/planning.py [--quick] [--json]``. The last release is checked out into
+a temporary git worktree. One process for each version answers the same questions in turn, so that
+both see the same load.
 
-A plan is that of the default ``LogisticRegression`` for (epsilon, delta) = (1, 1e-6), 10,000 rows and 20 columns. Calls
-are those of Python functions inside the package, counted by ``sys.setprofile``. Times are medians over repeats; those
-of a fit and of the import, which may hardly change, are compared by the fastest of all repeats.
+A plan is that of the default ``LogisticRegression`` for (epsilon, delta) = (1, 1e-6), 10,000 rows
+and 20 columns. Calls are those of Python functions inside the package, counted by
+``sys.setprofile``. Times are medians over repeats; those of a fit and of the import, which may
+hardly change, are compared by the fastest of all repeats.
 """
 
 from __future__ import annotations
@@ -92,9 +94,13 @@ def serve(rows: int) -> None:
             command = [
                 sys.executable,
                 "-c",
-                "import time; s = time.perf_counter(); import dpfit; print(time.perf_counter() - s)",
+                "import time; s = time.perf_counter(); import dpfit; print(time.perf_counter() - "
+                "s)",
             ]
-            print(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip(), flush=True)
+            print(
+                subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip(),
+                flush=True,
+            )
             continue
         plan() if question == "plan" else fit(rows)
         print(time.perf_counter() - start, flush=True)
@@ -136,7 +142,9 @@ def last_release() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "release"
         git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--detach", str(tree), LAST_RELEASE], check=True, capture_output=True)
+        subprocess.run(
+            [*git, "add", "--detach", str(tree), LAST_RELEASE], check=True, capture_output=True
+        )
         try:
             yield tree / "src"
         finally:
@@ -159,7 +167,10 @@ def measure(rows: int, repeats: dict[str, int]) -> dict[str, Any]:
         finally:
             for version in versions.values():
                 version.close()
-    medians = {q: {name: statistics.median(times) for name, times in by.items()} for q, by in seconds.items()}
+    medians = {
+        q: {name: statistics.median(times) for name, times in by.items()}
+        for q, by in seconds.items()
+    }
     ratios = {q: min(by["now"]) / min(by["release"]) for q, by in seconds.items()}
     return {
         "rows of the fit": rows,
@@ -168,7 +179,9 @@ def measure(rows: int, repeats: dict[str, int]) -> dict[str, Any]:
         "ratios": ratios,
         "ratio of a fit without its plan": _rest(medians, "now") / _rest(medians, "release"),
         "bars": [
-            at_least("planning, times faster", medians["plan"]["release"] / medians["plan"]["now"], 3.0),
+            at_least(
+                "planning, times faster", medians["plan"]["release"] / medians["plan"]["now"], 3.0
+            ),
             at_least("planning, times fewer calls", counted["release"] / counted["now"], 5.0),
             at_most(f"default fit of {rows} rows, ratio of seconds", ratios["fit"], 1.03),
             at_most("import, ratio of seconds", ratios["import"], 1.05),
@@ -191,8 +204,12 @@ def at_most(name: str, value: float, target: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repeats and a fit of 10,000 rows")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer repeats and a fit of 10,000 rows"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", type=int, metavar="ROWS", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -208,7 +225,10 @@ def main() -> None:
         print(f"{question:7} release {by['release']:.4g} s, now {by['now']:.4g} s")
     print(f"calls   release {result['calls']['release']:.0f}, now {result['calls']['now']:.0f}")
     for line in result["bars"]:
-        print(f"{'holds' if line['holds'] else 'FAILS'}  {line['name']}: {line['value']:.3g} (target {line['target']})")
+        print(
+            f"{'holds' if line['holds'] else 'FAILS'}  {line['name']}: {line['value']:.3g} "
+            f"(target {line['target']})"
+        )
 
 
 if __name__ == "__main__":

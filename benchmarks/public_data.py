@@ -1,21 +1,23 @@
-"""Figure 4.1 of [Gan22]: regression with a few public records, by cold start, warm start and mirror descent.
+"""Figure 4.1 of [Gan22]: regression with few public records, cold, warm, mirror descent.
 
-    python benchmarks/public_data.py            dimensions 500 to 6000, 20 trials each, with error bars: over an hour
-    python benchmarks/public_data.py --quick    dimension 500, under 45 seconds
+    python benchmarks/public_data.py            dimensions 500 to 6000, 20 trials each, with error
+    bars: over an hour python benchmarks/public_data.py --quick    dimension 500, under 45 seconds
     python benchmarks/public_data.py --json     machine-readable, with the bars
     python benchmarks/public_data.py --figure   also writes docs/figures/public-data.svg
     python benchmarks/public_data.py --read A.json B.json --figure   puts runs with --json together
 
-10,000 private and 1.5 k public records of k features: 40 random ones of the first fifth and 80 of the others are 0.05,
-the label is <theta, x> plus normal noise of variance 0.01. (epsilon, delta) = (1, 1e-5), replace-one. Figures are mean
-squared errors on the private records; 0.01 is the noise. Every row has the same sum over each of the two groups of
-features, so the public Hessian is singular and the mirror map needs a ridge.
+10,000 private and 1.5 k public records of k features: 40 random ones of the first fifth and 80 of
+the others are 0.05, the label is <theta, x> plus normal noise of variance 0.01. (epsilon, delta) =
+(1, 1e-5), replace-one. Figures are mean squared errors on the private records; 0.01 is the noise.
+Every row has the same sum over each of the two groups of features, so the public Hessian is
+singular and the mirror map needs a ridge.
 
-No run is tuned on its result: each method runs once per trial at its defaults, which read public facts and public
-records. Their constants were settled on draws of this design in up to 2000 dimensions; a full run has RNG seeds of its
-own, from 1000 on, none of which was looked at before. Only the cold start is given a clipping norm, that of a residual
-of one standard deviation of the labels, as if that were known: it has no public records to take it from. The reference
-instead reports the best of a grid on the private records.
+No run is tuned on its result: each method runs once per trial at its defaults, which read public
+facts and public records. Their constants were settled on draws of this design in up to 2000
+dimensions; a full run has RNG seeds of its own, from 1000 on, none of which was looked at before.
+Only the cold start is given a clipping norm, that of a residual of one standard deviation of the
+labels, as if that were known: it has no public records to take it from. The reference instead
+reports the best of a grid on the private records.
 """
 
 from __future__ import annotations
@@ -39,9 +41,8 @@ from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, Squared
 from dpfit.privacy import Budget
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.public_data import descent
 from dpfit.solvers.public_data.pda_dpmd import pda_dpmd
-from dpfit.solvers.public_data.survey import survey
+from dpfit.solvers.public_data.survey import Survey
 from dpfit.solvers.public_data.warm_start import warm_start_gd
 
 Floats = NDArray[np.float64]
@@ -55,9 +56,13 @@ TRIALS, QUICK_TRIALS = 20, 3
 FIRST_SEED, QUICK_FIRST_SEED = 1000, 0
 METHODS = ("cold start", "public only", "warm start", "mirror descent", "not private")
 BEATS_WARM, NEVER_WORSE, AS_TUNED = 0.95, 1.0, 1.15
-"""Mirror descent over warm start up to a thousand dimensions and beyond, and over the best of a grid."""
+"""Mirror descent over warm start up to a thousand dimensions and beyond, and over the best of a
+grid.
+"""
 TUNED = {500: 0.0133, 1000: 0.0171, 2000: 0.0231}
-"""Mirror descent at the best of a grid of settings on the private records (not a private choice), to compare with."""
+"""Mirror descent at the best of a grid of settings on the private records (not a private choice),
+to compare with.
+"""
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "public-data.svg"
 
 
@@ -81,7 +86,9 @@ def trial(k: int, seed: int) -> dict[str, float]:
     public = InMemory(*records(k, 3 * k // 2, theta, rng))
     rows, labels = records(k, PRIVATE, theta, rng)
     private = InMemory(rows, labels, public=public)
-    problem = Minimize(n=PRIVATE, loss=Squared(), bounds=Bounds(ROW_NORM * (1 + 1e-9)), n_features=k)
+    problem = Minimize(
+        n=PRIVATE, loss=Squared(), bounds=Bounds(ROW_NORM * (1 + 1e-9)), n_features=k
+    )
 
     def error(parameter: Any) -> float:
         return float(np.mean((rows @ parameter - labels) ** 2))
@@ -89,27 +96,41 @@ def trial(k: int, seed: int) -> dict[str, float]:
     cold = noisy_gd.plan(problem, BUDGET, clip=DEVIATION * ROW_NORM)
     warm = warm_start_gd.plan(problem, BUDGET)
     # The public Hessian is decomposed once for all three methods that look at it.
-    found = survey(problem, public)
-    with mock.patch.object(descent, "survey", return_value=found):
+    found = Survey.of(problem, public)
+    with mock.patch.object(Survey, "of", return_value=found):
         return {
             "cold start": error(cold.run(private, random_state=seed).value),
             "public only": error(warm.mechanism.setting(public).start),  # type: ignore[attr-defined]
             "warm start": error(warm.run(private, random_state=seed).value),
-            "mirror descent": error(pda_dpmd.plan(problem, BUDGET).run(private, random_state=seed).value),
-            "not private": error(np.linalg.solve((rows.T @ rows).toarray() + 1e-8 * np.eye(k), rows.T @ labels)),
+            "mirror descent": error(
+                pda_dpmd.plan(problem, BUDGET).run(private, random_state=seed).value
+            ),
+            "not private": error(
+                np.linalg.solve((rows.T @ rows).toarray() + 1e-8 * np.eye(k), rows.T @ labels)
+            ),
         }
 
 
-def run(dimensions: tuple[int, ...], trials: int, first_seed: int, progress: bool) -> list[dict[str, Any]]:
+def run(
+    dimensions: tuple[int, ...], trials: int, first_seed: int, progress: bool
+) -> list[dict[str, Any]]:
     """All figures with 95% intervals."""
     figures = []
     for k in dimensions:
         start = time.perf_counter()
         results = [trial(k, seed) for seed in range(first_seed, first_seed + trials)]
-        row: dict[str, Any] = {"k": k, "trials": trials, "seconds": (time.perf_counter() - start) / trials}
+        row: dict[str, Any] = {
+            "k": k,
+            "trials": trials,
+            "seconds": (time.perf_counter() - start) / trials,
+        }
         for method in METHODS:
             errors = np.array([result[method] for result in results])
-            half = stdtrit(trials - 1, 0.975) * errors.std(ddof=1) / math.sqrt(trials) if trials > 1 else math.nan
+            half = (
+                stdtrit(trials - 1, 0.975) * errors.std(ddof=1) / math.sqrt(trials)
+                if trials > 1
+                else math.nan
+            )
             row[method] = {"mse": float(errors.mean()), "interval": float(half)}
         figures.append(row)
         if progress:
@@ -121,9 +142,17 @@ def held(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Which bars hold in one dimension."""
     k, means = row["k"], {method: row[method]["mse"] for method in METHODS}
     ordered = means["cold start"] > means["public only"] > means["warm start"]
-    ratio, most = means["mirror descent"] / means["warm start"], BEATS_WARM if k <= 1000 else NEVER_WORSE
+    ratio, most = (
+        means["mirror descent"] / means["warm start"],
+        BEATS_WARM if k <= 1000 else NEVER_WORSE,
+    )
     bars = [
-        {"name": f"cold > public > warm, k={k}", "value": float(ordered), "target": 1.0, "holds": ordered},
+        {
+            "name": f"cold > public > warm, k={k}",
+            "value": float(ordered),
+            "target": 1.0,
+            "holds": ordered,
+        },
         {"name": f"mirror / warm, k={k}", "value": ratio, "target": most, "holds": ratio <= most},
     ]
     if k in TUNED:
@@ -146,7 +175,13 @@ def draw(figures: list[dict[str, Any]]) -> None:
     for method in METHODS:
         errors, halves = ([row[method][key] for row in figures] for key in ("mse", "interval"))
         axes.errorbar(dimensions, errors, yerr=halves, marker="o", capsize=3, label=method)
-    axes.set(xlabel="dimension", ylabel="mean squared error", xscale="log", yscale="log", xticks=dimensions)
+    axes.set(
+        xlabel="dimension",
+        ylabel="mean squared error",
+        xscale="log",
+        yscale="log",
+        xticks=dimensions,
+    )
     axes.set_xticks(dimensions, [str(k) for k in dimensions])
     axes.minorticks_off()
     axes.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(1.0, 0.64))
@@ -155,7 +190,9 @@ def draw(figures: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--figure", action="store_true")
@@ -178,10 +215,16 @@ def main() -> None:
         return
     print("k".rjust(6) + "".join(method.rjust(20) for method in METHODS))
     for row in figures:
-        cells = (f"{row[method]['mse']:.4f} +- {row[method]['interval']:.4f}".rjust(20) for method in METHODS)
+        cells = (
+            f"{row[method]['mse']:.4f} +- {row[method]['interval']:.4f}".rjust(20)
+            for method in METHODS
+        )
         print(str(row["k"]).rjust(6) + "".join(cells))
     for bar in result["bars"]:
-        print(f"{'holds' if bar['holds'] else 'MISSED':8}{bar['name']}: {bar['value']:.3g} (target {bar['target']:g})")
+        print(
+            f"{'holds' if bar['holds'] else 'MISSED':8}{bar['name']}: {bar['value']:.3g} (target "
+            f"{bar['target']:g})"
+        )
 
 
 if __name__ == "__main__":

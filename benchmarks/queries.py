@@ -1,13 +1,14 @@
-"""Counting queries: the largest error of the chosen noise next to Gaussian noise, and what noise and calibration cost.
+"""Counting queries: largest errors of the chosen and Gaussian noise, and calibration time.
 
     python benchmarks/queries.py            all sizes, simulated errors, timing
     python benchmarks/queries.py --quick    fewer repeats, under 45 seconds
     python benchmarks/queries.py --json     machine-readable, with the bars
     python benchmarks/queries.py --figure docs/figures/largest-error.svg
 
-Every query may move by one when a record changes (k of k), (epsilon, delta) = (1, 1e-6). Errors are predicted by the
-exact law of the noise and, up to 100,000 queries, simulated with the noise that is released. The rival is the Gaussian
-mechanism calibrated by its exact curve. Times are minima over repeats, side by side in one run.
+Every query may move by one when a record changes (k of k), (epsilon, delta) = (1, 1e-6). Errors are
+predicted by the exact law of the noise and, up to 100,000 queries, simulated with the noise that is
+released. The rival is the Gaussian mechanism calibrated by its exact curve. Times are minima over
+repeats, side by side in one run.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from dpfit.core import Answer, Run
 from dpfit.mechanisms.counting import Flags
 from dpfit.mechanisms.counts import counts
 from dpfit.mechanisms.gaussian_counts import gaussian_counts
-from dpfit.mechanisms.generalized_gaussian import best_shape, generalized_gaussian
+from dpfit.mechanisms.generalized_gaussian import generalized_gaussian
 from dpfit.noise import GeneralizedGaussian, Source, rounded
-from dpfit.privacy import Budget, account
+from dpfit.privacy import Budget, accountant
+from dpfit.theory.best_shape import best_shape
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 GAINS = {1_000: 0.12, 10_000: 0.18, 100_000: 0.22, 1_000_000: 0.25}
@@ -62,7 +64,9 @@ def simulate(number: int, repeats: int) -> dict[str, Any]:
     """Mean largest error of released noise, next to the prediction, in standard errors."""
     mechanism = counts.plan(problem(number), BUDGET).mechanism  # type: ignore[attr-defined]
     zeros, run = np.zeros(number, dtype=np.int64), Run(Source(1))
-    largest = np.array([np.max(np.abs(mechanism.noise.add(zeros, number, run.noise))) for _ in range(repeats)])
+    largest = np.array(
+        [np.max(np.abs(mechanism.noise.add(zeros, number, run.noise))) for _ in range(repeats)]
+    )
     expected = mechanism.errors.expected_max
     error = float(largest.std() / math.sqrt(repeats))
     return {
@@ -75,7 +79,7 @@ def simulate(number: int, repeats: int) -> dict[str, Any]:
 
 
 def slopes(numbers: list[int]) -> dict[str, float]:
-    """Slope of log(largest error) against log(k), and of sqrt(k log k), least squares over the range."""
+    """Least-squares slope of log(largest error) against log(k), and of sqrt(k log k)."""
     x = np.log(numbers)
     best = np.log([generalized_gaussian.plan(problem(k), BUDGET).risk.expected for k in numbers])  # type: ignore[union-attr]
     return {
@@ -96,7 +100,7 @@ def fastest(call: Callable[[], Any], repeats: int) -> float:
 
 
 def dp_accounting_delta(number: int, shape: float, scale: float) -> float:
-    """delta(1) by dp-accounting: its own composition of our coordinate, discretized by connecting dots."""
+    """delta(1) by dp-accounting: our coordinate self-composed, by connecting dots."""
     from dpfit.privacy.laws import GeneralizedGaussian as Coordinate
     from dpfit.privacy.laws import Laplace as LaplaceCoordinate
 
@@ -106,7 +110,9 @@ def dp_accounting_delta(number: int, shape: float, scale: float) -> float:
     # delta at a negative epsilon follows from the reverse direction, which is the same by symmetry.
     positive = curve.profile(np.abs(epsilons))[0]
     deltas = np.where(epsilons >= 0, positive, 1 - np.exp(epsilons) * (1 - positive))
-    masses = pld.pld_pmf.create_pmf_pessimistic_connect_dots(step, np.rint(epsilons / step).astype(int), deltas)
+    masses = pld.pld_pmf.create_pmf_pessimistic_connect_dots(
+        step, np.rint(epsilons / step).astype(int), deltas
+    )
     composed = pld.PrivacyLossDistribution(masses).self_compose(number)
     return float(composed.get_delta_for_epsilon(1.0))
 
@@ -125,13 +131,13 @@ def timing(quick: bool) -> dict[str, Any]:
         return scale * magnitude * np.where(rng.random(number) < 0.5, -1, 1)
 
     def calibrated() -> Any:
-        account.curve.cache_clear()
+        accountant.privacy_curve.cache_clear()
         best_shape.cache_clear()
         return generalized_gaussian.plan(problem(number), BUDGET)
 
     def accounted() -> float:
-        account.curve.cache_clear()
-        return float(account.curve(plan.event, "replace").delta(np.array([1.0]))[0])
+        accountant.privacy_curve.cache_clear()
+        return float(accountant.privacy_curve(plan.event, "replace").delta(np.array([1.0]))[0])
 
     ours = accounted()
     start = time.perf_counter()
@@ -139,7 +145,9 @@ def timing(quick: bool) -> dict[str, Any]:
     peer = time.perf_counter() - start
     return {
         "queries": number,
-        "noise_million_per_second": number / fastest(lambda: rounded(law, scale, number, source), repeats) / 1e6,
+        "noise_million_per_second": number
+        / fastest(lambda: rounded(law, scale, number, source), repeats)
+        / 1e6,
         "numpy_million_per_second": number / fastest(numpy_noise, repeats) / 1e6,
         "plan_seconds": fastest(calibrated, repeats),
         "delta_seconds": fastest(accounted, repeats),
@@ -150,7 +158,7 @@ def timing(quick: bool) -> dict[str, Any]:
 
 
 def draw(file: str, numbers: list[int]) -> None:
-    """Largest error over sqrt(k) against the number k of queries; sqrt(k log k) meets the last Gaussian point."""
+    """Largest error / sqrt(k) against k queries; sqrt(k log k) meets the last Gaussian point."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -159,11 +167,15 @@ def draw(file: str, numbers: list[int]) -> None:
     axes = figure.subplots()
     k = np.array(numbers, dtype=float)
     gaussian = np.array([gaussian_error(number) for number in numbers]) / np.sqrt(k)
-    best = np.array([counts.plan(problem(number), BUDGET).risk.expected for number in numbers]) / np.sqrt(k)  # type: ignore[union-attr]
+    best = np.array(
+        [counts.plan(problem(number), BUDGET).risk.expected for number in numbers]
+    ) / np.sqrt(k)  # type: ignore[union-attr]
     rate = np.sqrt(np.log(k))
     axes.semilogx(k, gaussian, "o-", label="Gaussian, exactly calibrated")
     axes.semilogx(k, best, "s-", label="chosen: K-norm, then generalized Gaussian")
-    axes.semilogx(k, rate * gaussian[-1] / rate[-1], "--", color="0.6", label="proportional to sqrt(k log k)")
+    axes.semilogx(
+        k, rate * gaussian[-1] / rate[-1], "--", color="0.6", label="proportional to sqrt(k log k)"
+    )
     axes.set_ylim(bottom=0.0)
     axes.set_xlabel("number k of queries, all of which one record can move")
     axes.set_ylabel("expected largest error / sqrt(k)")
@@ -176,13 +188,20 @@ def run(quick: bool) -> dict[str, Any]:
     """All figures, and whether the bars hold."""
     sizes = (1, 10, 100, 120, 150, 500) if quick else EVERYWHERE
     figures = [compare(number) for number in (*sizes, *GAINS)]
-    simulated = [simulate(number, 40 if quick else 400) for number in (SIMULATED[:3] if quick else SIMULATED)]
+    simulated = [
+        simulate(number, 40 if quick else 400) for number in (SIMULATED[:3] if quick else SIMULATED)
+    ]
     decades = [10**3, 10**4, 10**5, 10**6] if quick else [10**2, 10**3, 10**4, 10**5, 10**6]
     gains = {row["queries"]: row["gain"] for row in figures}
     worst = min(row["gain"] for row in figures)
     apart = max(row["apart"] for row in simulated)
     bars = [
-        {"name": f"gain over Gaussian at k = {k}", "value": gains[k], "target": bar, "holds": gains[k] >= bar}
+        {
+            "name": f"gain over Gaussian at k = {k}",
+            "value": gains[k],
+            "target": bar,
+            "holds": gains[k] >= bar,
+        }
         for k, bar in GAINS.items()
     ]
     bars += [
@@ -212,7 +231,9 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer repeats, under 45 seconds")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--figure", help="write the figure to this file and stop")
@@ -226,12 +247,14 @@ def main() -> None:
         return
     for row in result["figures"]:
         print(
-            f"k = {row['queries']:>8}: {row['chosen']:<32} {row['ours']:>10.1f}, Gaussian {row['gaussian']:>10.1f}, "
+            f"k = {row['queries']:>8}: {row['chosen']:<32} {row['ours']:>10.1f}, Gaussian "
+            f"{row['gaussian']:>10.1f}, "
             f"{100 * row['gain']:.1f}% less"
         )
     for row in result["simulated"]:
         print(
-            f"k = {row['queries']:>8}: simulated {row['simulated']:.1f} +- {row['standard_error']:.1f}, "
+            f"k = {row['queries']:>8}: simulated {row['simulated']:.1f} +- "
+            f"{row['standard_error']:.1f}, "
             f"predicted {row['predicted']:.1f}"
         )
     for name, slope in result["slopes"].items():
@@ -239,7 +262,10 @@ def main() -> None:
     for name, value in result["timing"].items():
         print(f"{name}: {value if isinstance(value, str) else f'{value:.4g}'}")
     for bar in result["bars"]:
-        print(f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar {bar['target']:g})")
+        print(
+            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar "
+            f"{bar['target']:g})"
+        )
 
 
 if __name__ == "__main__":

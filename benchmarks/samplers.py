@@ -1,13 +1,14 @@
 """What certified samples of a logistic posterior cost, in full-data passes and in seconds.
 
     python benchmarks/samplers.py            all settings, three draws each
-    python benchmarks/samplers.py --quick    one draw each and without the plain chain, under 45 seconds
-    python benchmarks/samplers.py --json     machine-readable, with the bars
+    python benchmarks/samplers.py --quick    one draw each and without the plain chain, under 45
+    seconds python benchmarks/samplers.py --json     machine-readable, with the bars
 
-One pass is one value or gradient of the whole sum of losses: a call at k points counts k, a Hessian or a Gram matrix in
-d dimensions counts d. The problem is synthetic and fixed: rows of norm 1, labels from a logistic model whose parameter
-has norm 3, epsilon = 1, delta = 1e-6 where there is a delta, d = 20. Each plan is what the library ships; "auto" is the
-sampler it chooses by itself. The largest number of passes among the draws is compared with the bar.
+One pass is one value or gradient of the whole sum of losses: a call at k points counts k, a Hessian
+or a Gram matrix in d dimensions counts d. The problem is synthetic and fixed: rows of norm 1,
+labels from a logistic model whose parameter has norm 3, epsilon = 1, delta = 1e-6 where there is a
+delta, d = 20. Each plan is what the library ships; "auto" is the sampler it chooses by itself. The
+largest number of passes among the draws is compared with the bar.
 """
 
 from __future__ import annotations
@@ -85,7 +86,12 @@ def records(n: int) -> Counted:
 def planned(setting: Setting, sampler: str) -> Plan:
     domain = None if setting.radius is None else L2Ball(D, setting.radius)
     problem = Minimize(
-        n=setting.n, loss=Logistic(), bounds=Bounds(1.0), n_features=D, domain=domain, ridge=setting.ridge
+        n=setting.n,
+        loss=Logistic(),
+        bounds=Bounds(1.0),
+        n_features=D,
+        domain=domain,
+        ridge=setting.ridge,
     )
     return posterior_release.plan(problem, setting.budget, sampler=sampler)
 
@@ -114,16 +120,28 @@ def run(quick: bool) -> dict[str, Any]:
             passes, seconds = (max(column) for column in zip(*found, strict=True))
             name = f"{setting.name}, {sampler}"
             figures.append(
-                {"setting": name, "passes": passes, "seconds": seconds, "predicted_passes": plan.work.passes}
+                {
+                    "setting": name,
+                    "passes": passes,
+                    "seconds": seconds,
+                    "predicted_passes": plan.work.passes,
+                }
             )
             bars.append(
-                {"name": f"passes, {name}", "value": passes, "target": setting.bar, "holds": passes <= setting.bar}
+                {
+                    "name": f"passes, {name}",
+                    "value": passes,
+                    "target": setting.bar,
+                    "holds": passes <= setting.bar,
+                }
             )
     return {"benchmark": "samplers", "quick": quick, "figures": figures, "bars": bars}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="one draw each, under 45 seconds")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
@@ -137,7 +155,10 @@ def main() -> None:
             f"(predicted {row['predicted_passes']:.0f})"
         )
     for bar in result["bars"]:
-        print(f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar {bar['target']:g})")
+        print(
+            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar "
+            f"{bar['target']:g})"
+        )
 
 
 if __name__ == "__main__":

@@ -1,22 +1,23 @@
-"""How excess risk falls with the number of records and the budget and grows with the dimension, for every minimizer.
+"""How excess risk scales with records, budget and dimension, for every minimizer.
 
     python benchmarks/slopes.py            all solvers, five values of each of n, d and the budget
-    python benchmarks/slopes.py --quick    three values of each, strongly convex problems only, under 45 seconds
-    python benchmarks/slopes.py --json     machine-readable, with the bars
+    python benchmarks/slopes.py --quick    three values of each, strongly convex problems only,
+    under 45 seconds python benchmarks/slopes.py --json     machine-readable, with the bars
     python benchmarks/slopes.py --figure   also writes docs/figures/slopes.svg
 
-Three families of problems whose minimizer is known in closed form, in the unit ball, records of slope at most one,
-add/remove neighbours:
+Three families of problems whose minimizer is known in closed form, in the unit ball, records of
+slope at most one, add/remove neighbours:
 
-- strong: regression on rows that are uniform on the sphere, with a ridge of 1; losses have slope 1 at most, and at the
-  minimizer none is beyond that, so it is that of ridge regression;
+- strong: regression on rows that are uniform on the sphere, with a ridge of 1; losses have slope 1
+  at most, and at the minimizer none is beyond that, so it is that of ridge regression;
 - curved: the same without a ridge. The data have curvature 1 / d in every direction;
-- linear: losses are linear in the ball and cancel but for a mean pull of norm 2 sqrt(d) / (n level), about the noise of
-  one release of the mean gradient: the kind of problem that makes the lower bound for convex losses. It changes with n,
-  d and the level.
+- linear: losses are linear in the ball and cancel but for a mean pull of norm 2 sqrt(d) / (n
+  level), about the noise of one release of the mean gradient: the kind of problem that makes the
+  lower bound for convex losses. It changes with n, d and the level.
 
-The budget is mu of Gaussian DP (for dp_sgd the epsilon that has the same mu at delta = 1e-6), or epsilon. Slopes are
-those of the logarithms, by least squares; intervals (95%) are for the noise of the runs, over all data sets.
+The budget is mu of Gaussian DP (for dp_sgd the epsilon that has the same mu at delta = 1e-6), or
+epsilon. Slopes are those of the logarithms, by least squares; intervals (95%) are for the noise of
+the runs, over all data sets.
 """
 
 from __future__ import annotations
@@ -58,11 +59,17 @@ Point = tuple[int, int, float]
 
 AXES = ("n", "d", "level")
 BASE: Point = (4000, 16, 0.5)
-FULL: tuple[tuple[Any, ...], ...] = ((500, 1000, 2000, 4000, 8000), (4, 8, 16, 32, 64), (0.125, 0.25, 0.5, 1.0, 2.0))
+FULL: tuple[tuple[Any, ...], ...] = (
+    (500, 1000, 2000, 4000, 8000),
+    (4, 8, 16, 32, 64),
+    (0.125, 0.25, 0.5, 1.0, 2.0),
+)
 QUICK: tuple[tuple[Any, ...], ...] = ((1000, 4000, 8000), (4, 16, 64), (0.125, 0.5, 2.0))
 DELTA = 1e-6
 SIZE, SPREAD, LABELS, FAR, PULL = 0.5, 0.1, 1.5, 10.0, 2.0
-"""Norm of the true parameter, deviation of the labels, their bound; labels of linear losses, and their pull."""
+"""Norm of the true parameter, deviation of the labels, their bound; labels of linear losses, and
+their pull.
+"""
 SEED = 20261116
 MANY = 20
 """How many times as many runs where they are cheap."""
@@ -91,11 +98,16 @@ class Regression:
     def problem(self, loss: Any) -> Minimize:
         bounds = Bounds(1.0 + 1e-9, -LABELS, LABELS)
         return Minimize(
-            n=self.n, loss=loss, bounds=bounds, n_features=self.d, domain=L2Ball(self.d, 1.0), ridge=self.ridge
+            n=self.n,
+            loss=loss,
+            bounds=bounds,
+            n_features=self.d,
+            domain=L2Ball(self.d, 1.0),
+            ridge=self.ridge,
         )
 
     def excess(self, thetas: Floats) -> Floats:
-        """Excess of the mean squared loss, which is the Huber loss wherever residuals are below one."""
+        """Excess mean squared loss: the Huber loss wherever residuals are below one."""
         rows, labels = self.records.matrix, self.records.labels
         whole = rows.T @ rows / self.n + self.ridge * np.eye(self.d)
         best = np.linalg.solve(whole, rows.T @ labels / self.n)
@@ -132,7 +144,9 @@ class Pulled:
         pulling = math.ceil(self.pull) + (self.n - math.ceil(self.pull)) % 2
         pairs = rng.standard_normal(((self.n - pulling) // 2, self.d))
         pairs /= np.linalg.norm(pairs, axis=1, keepdims=True)
-        return np.vstack([np.tile(self.pull / pulling * self.direction, (pulling, 1)), pairs, -pairs])
+        return np.vstack(
+            [np.tile(self.pull / pulling * self.direction, (pulling, 1)), pairs, -pairs]
+        )
 
     @cached_property
     def records(self) -> InMemory:
@@ -144,7 +158,9 @@ class Pulled:
 
     def problem(self, loss: Any) -> Minimize:
         bounds = Bounds(1.0 + 1e-9, -FAR, FAR)
-        return Minimize(n=self.n, loss=loss, bounds=bounds, n_features=self.d, domain=L2Ball(self.d, 1.0))
+        return Minimize(
+            n=self.n, loss=loss, bounds=bounds, n_features=self.d, domain=L2Ball(self.d, 1.0)
+        )
 
     def excess(self, thetas: Floats) -> Floats:
         return np.asarray(self.pull / self.n * (1 - thetas @ self.direction))
@@ -154,16 +170,18 @@ class Pulled:
 def case(family: str, point: Point, rng_seed: int) -> Any:
     n, d, level = point
     return (
-        Pulled(n, d, level, rng_seed) if family == "linear" else Regression(n, d, float(family == "strong"), rng_seed)
+        Pulled(n, d, level, rng_seed)
+        if family == "linear"
+        else Regression(n, d, float(family == "strong"), rng_seed)
     )
 
 
 @dataclass(frozen=True)
 class Line:
-    """A solver on a family: what its theory promises for every such problem, and what is foreseen for these.
+    """A solver on a family: its proven rate on all problems, and the predicted one on these.
 
-    ``promised`` are exponents of n, d and the level; ``foreseen`` is a function of them, up to a constant.
-    ``bounded`` is False for a solver that finds its own ball.
+    ``promised`` are exponents of n, d and the level; ``foreseen`` is a function of them, up to a
+    constant. ``bounded`` is False for a solver that finds its own ball.
     """
 
     solver: Any
@@ -177,7 +195,12 @@ class Line:
     @property
     def cheap(self) -> bool:
         """Whether many runs cost little more than one."""
-        return self.solver in (output_perturbation, asap_perturb, posterior_release, sufficient_statistics)
+        return self.solver in (
+            output_perturbation,
+            asap_perturb,
+            posterior_release,
+            sufficient_statistics,
+        )
 
     @property
     def name(self) -> str:
@@ -185,13 +208,17 @@ class Line:
 
     def plan(self, known: Any, level: float) -> Any:
         problem = known.problem(self.loss or HUBER)
-        return self.solver.plan(problem if self.bounded else replace(problem, domain=None), self.budget(level))
+        return self.solver.plan(
+            problem if self.bounded else replace(problem, domain=None), self.budget(level)
+        )
 
     def budget(self, level: float) -> Budget:
         if self.promise == "pure":
             return Budget(epsilon=level, relation="add_remove")
         if self.promise == "approximate":
-            return Budget(epsilon=gaussian.epsilon(level, DELTA), delta=DELTA, relation="add_remove")
+            return Budget(
+                epsilon=gaussian.epsilon(level, DELTA), delta=DELTA, relation="add_remove"
+            )
         return Budget(mu=level, relation="add_remove")
 
 
@@ -199,15 +226,17 @@ HUBER = Huber(1.0)
 
 
 def perturbed_objective(n: float, d: float, mu: float) -> float:
-    """The closed form of `objective_perturbation` on curved problems, for the ridge and the noise of its plan."""
+    """Closed form of `objective_perturbation` on curved problems, with its plan's numbers."""
     budget = Budget(mu=mu, relation="add_remove")
-    planned: Any = objective_perturbation.plan(Regression(int(n), int(d), 0.0, SEED).problem(HUBER), budget)
+    planned: Any = objective_perturbation.plan(
+        Regression(int(n), int(d), 0.0, SEED).problem(HUBER), budget
+    )
     ridge, noise = planned.mechanism.ridge, planned.mechanism.scale / n
     return float((d * noise**2 + (ridge * SIZE) ** 2) / (1 / d + ridge) ** 2 / (2 * d))
 
 
 def posterior_sample(n: float, d: float, mu: float) -> float:
-    """The closed form of `posterior_release` on curved problems: variance, and the pull of the ridge that it adds."""
+    """Closed form of `posterior_release` on curved problems: variance, and the ridge's bias."""
     steepest = LABELS + 1.0
     ridge = math.sqrt(2 * d) * steepest / (n * mu)
     colder = ridge * (n * mu / steepest) ** 2
@@ -221,18 +250,43 @@ LINES = (
     Line(last_iterate_gd, "strong", STRONG, lambda n, d, mu: d / (3 - 1 / d) / (n * mu) ** 2),
     Line(dp_sgd, "strong", STRONG, promise="approximate"),
     Line(output_perturbation, "strong", STRONG, lambda n, d, mu: (1 + d) / (n * mu) ** 2),
-    Line(objective_perturbation, "strong", STRONG, lambda n, d, mu: d / (1 + 1 / d) / (n * mu) ** 2),
-    Line(sufficient_statistics, "strong", STRONG, lambda n, d, mu: d / (1 + 1 / d) / (n * mu) ** 2, loss=Squared()),
+    Line(
+        objective_perturbation, "strong", STRONG, lambda n, d, mu: d / (1 + 1 / d) / (n * mu) ** 2
+    ),
+    Line(
+        sufficient_statistics,
+        "strong",
+        STRONG,
+        lambda n, d, mu: d / (1 + 1 / d) / (n * mu) ** 2,
+        loss=Squared(),
+    ),
     Line(asap_perturb, "strong", STRONG, lambda n, d, mu: d / (n * mu) ** 2),
-    Line(output_perturbation, "strong", (-2, 2, -2), lambda n, d, e: (d + 1) ** 2 / (n * e) ** 2, promise="pure"),
+    Line(
+        output_perturbation,
+        "strong",
+        (-2, 2, -2),
+        lambda n, d, e: (d + 1) ** 2 / (n * e) ** 2,
+        promise="pure",
+    ),
     Line(asap_perturb, "strong", (-1, 1, -1), lambda n, d, e: d / (n * e), promise="pure"),
     Line(localized_asap, "strong", (-2, 2, -2), promise="pure", bounded=False),
     Line(noisy_gd, "curved", CONVEX, lambda n, d, mu: (d / (n * mu)) ** 2),
     Line(langevin, "curved", CONVEX),
     Line(dp_sgd, "curved", CONVEX, promise="approximate"),
-    Line(output_perturbation, "curved", (-2 / 3, 1 / 3, -2 / 3), lambda n, d, mu: (n * mu) ** (-2 / 3)),
+    Line(
+        output_perturbation,
+        "curved",
+        (-2 / 3, 1 / 3, -2 / 3),
+        lambda n, d, mu: (n * mu) ** (-2 / 3),
+    ),
     Line(objective_perturbation, "curved", CONVEX, perturbed_objective),
-    Line(sufficient_statistics, "curved", (-2, 2, -2), lambda n, d, mu: (d / (n * mu)) ** 2, loss=Squared()),
+    Line(
+        sufficient_statistics,
+        "curved",
+        (-2, 2, -2),
+        lambda n, d, mu: (d / (n * mu)) ** 2,
+        loss=Squared(),
+    ),
     Line(posterior_release, "curved", CONVEX, posterior_sample, loss=Squared()),
     Line(noisy_gd, "linear", CONVEX),
     Line(langevin, "linear", CONVEX),
@@ -259,7 +313,7 @@ def thetas(plan: Any, records: InMemory, runs: int, rng_seed: int) -> Floats:
 
 
 def measured(line: Line, point: Point, datasets: int, runs: int) -> dict[str, Any]:
-    """Mean excess over runs and data sets, with its standard error and, where there is one, the proven bound."""
+    """Mean excess over runs and data sets, standard error, and the proven bound if any."""
     start, excesses, plan = time.perf_counter(), [], None
     for dataset in range(datasets):
         known = case(line.family, point, SEED + dataset)
@@ -279,15 +333,19 @@ def measured(line: Line, point: Point, datasets: int, runs: int) -> dict[str, An
     }
 
 
-def slope(sizes: list[float], values: list[float], errors: list[float] | None = None) -> tuple[float, float]:
-    """The slope of log(values) against log(sizes) by least squares, and the half-width of its 95% interval."""
+def slope(
+    sizes: list[float], values: list[float], errors: list[float] | None = None
+) -> tuple[float, float]:
+    """Least-squares slope of log(values) against log(sizes), with its 95% half-width."""
     logs = np.log(sizes)
     weights = (logs - logs.mean()) / np.sum((logs - logs.mean()) ** 2)
     relative = np.zeros(len(values)) if errors is None else np.asarray(errors) / np.asarray(values)
     return float(weights @ np.log(values)), float(1.96 * np.linalg.norm(weights * relative))
 
 
-def summary(line: Line, grid: tuple[tuple[Any, ...], ...], datasets: int, runs: int) -> dict[str, Any]:
+def summary(
+    line: Line, grid: tuple[tuple[Any, ...], ...], datasets: int, runs: int
+) -> dict[str, Any]:
     """All points of a line and its three slopes."""
     wanted = dict.fromkeys(point for axis in range(3) for point in points(grid, axis))
     found = {point: measured(line, point, datasets, runs) for point in wanted}
@@ -295,10 +353,24 @@ def summary(line: Line, grid: tuple[tuple[Any, ...], ...], datasets: int, runs: 
     for axis, name in enumerate(AXES):
         along = points(grid, axis)
         sizes = [float(point[axis]) for point in along]
-        value, half = slope(sizes, [found[p]["excess"] for p in along], [found[p]["error"] for p in along])
-        foreseen = None if line.foreseen is None else slope(sizes, [line.foreseen(*p) for p in along])[0]
-        slopes[name] = {"measured": value, "interval": half, "promised": line.promised[axis], "foreseen": foreseen}
-    return {"solver": line.name, "family": line.family, "slopes": slopes, "points": list(found.values())}
+        value, half = slope(
+            sizes, [found[p]["excess"] for p in along], [found[p]["error"] for p in along]
+        )
+        foreseen = (
+            None if line.foreseen is None else slope(sizes, [line.foreseen(*p) for p in along])[0]
+        )
+        slopes[name] = {
+            "measured": value,
+            "interval": half,
+            "promised": line.promised[axis],
+            "foreseen": foreseen,
+        }
+    return {
+        "solver": line.name,
+        "family": line.family,
+        "slopes": slopes,
+        "points": list(found.values()),
+    }
 
 
 def bars_of(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -308,11 +380,17 @@ def bars_of(row: dict[str, Any]) -> list[dict[str, Any]]:
         if cell["foreseen"] is not None:
             value, allowed = abs(cell["measured"] - cell["foreseen"]), AGREES + cell["interval"]
             name = f"|slope in {axis} - closed form|, {row['solver']}, {row['family']}"
-            bars.append({"name": name, "value": value, "target": allowed, "holds": value <= allowed})
-    ratios = [point["excess"] / point["proven"] for point in row["points"] if point["proven"] is not None]
+            bars.append(
+                {"name": name, "value": value, "target": allowed, "holds": value <= allowed}
+            )
+    ratios = [
+        point["excess"] / point["proven"] for point in row["points"] if point["proven"] is not None
+    ]
     if ratios:
         name = f"largest excess over proven bound, {row['solver']}, {row['family']}"
-        bars.append({"name": name, "value": max(ratios), "target": 1.0, "holds": max(ratios) <= 1.0})
+        bars.append(
+            {"name": name, "value": max(ratios), "target": 1.0, "holds": max(ratios) <= 1.0}
+        )
     return bars
 
 
@@ -340,7 +418,9 @@ def run(quick: bool, datasets: int, runs: int, only: str | None) -> dict[str, An
 def joined(files: list[Path]) -> dict[str, Any]:
     """The results of several runs as one."""
     results = [json.loads(file.read_text()) for file in files]
-    parts = {key: [part for result in results for part in result[key]] for key in ("figures", "bars")}
+    parts = {
+        key: [part for result in results for part in result[key]] for key in ("figures", "bars")
+    }
     merged: dict[str, Any] = results[0] | parts
     return merged
 
@@ -358,7 +438,9 @@ def draw(figures: list[dict[str, Any]]) -> None:
 
     plt.rcParams["svg.hashsalt"] = "slopes"
     families = list(dict.fromkeys(row["family"] for row in figures))
-    figure, panels = plt.subplots(len(families), 3, figsize=(10.8, 3.1 * len(families)), squeeze=False)
+    figure, panels = plt.subplots(
+        len(families), 3, figsize=(10.8, 3.1 * len(families)), squeeze=False
+    )
     names = list(dict.fromkeys(row["solver"] for row in figures))
     colours = [*plt.cm.tab10.colors, "black", "gold"]
     looks = {name: (colours[k % 12], "osv^D<>Pp*Xh"[k % 12]) for k, name in enumerate(names)}
@@ -366,7 +448,11 @@ def draw(figures: list[dict[str, Any]]) -> None:
         for across, axis in enumerate(AXES):
             axes = panels[down, across]
             for row in (row for row in figures if row["family"] == family):
-                chosen = [p for p in row["points"] if all(p[o] == BASE[k] for k, o in enumerate(AXES) if o != axis)]
+                chosen = [
+                    p
+                    for p in row["points"]
+                    if all(p[o] == BASE[k] for k, o in enumerate(AXES) if o != axis)
+                ]
                 chosen.sort(key=lambda point: point[axis])
                 colour, mark = looks[row["solver"]]
                 axes.errorbar(
@@ -375,17 +461,30 @@ def draw(figures: list[dict[str, Any]]) -> None:
                     yerr=[1.96 * p["error"] for p in chosen],
                     color=colour, marker=mark, ms=4, capsize=2, lw=1, label=row["solver"],
                 )  # fmt: skip
-            sizes, promised = [p[axis] for p in chosen], _first(figures, family)["slopes"][axis]["promised"]
-            middle = float(np.median([_base(row)["excess"] for row in figures if row["family"] == family]))
+            sizes, promised = (
+                [p[axis] for p in chosen],
+                _first(figures, family)["slopes"][axis]["promised"],
+            )
+            middle = float(
+                np.median([_base(row)["excess"] for row in figures if row["family"] == family])
+            )
             shape = [middle * (size / BASE[across]) ** promised for size in sizes]
-            axes.plot(sizes, shape, "k--", lw=0.8, label=f"slope promised to {_first(figures, family)['solver']}")
+            axes.plot(
+                sizes,
+                shape,
+                "k--",
+                lw=0.8,
+                label=f"slope promised to {_first(figures, family)['solver']}",
+            )
             axes.set(xscale="log", yscale="log")
             axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
             axes.minorticks_off()
             if down == len(families) - 1:
                 axes.set_xlabel("mu (or epsilon)" if axis == "level" else axis)
         panels[down, 0].set_ylabel(f"{family}: excess risk")
-        panels[down, 2].legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        panels[down, 2].legend(
+            frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0)
+        )
     figure.tight_layout()
     figure.savefig(FIGURE, metadata={"Date": None})
 
@@ -395,16 +494,21 @@ def _first(figures: list[dict[str, Any]], family: str) -> dict[str, Any]:
 
 
 def _base(row: dict[str, Any]) -> dict[str, Any]:
-    return next(point for point in row["points"] if (point["n"], point["d"], point["level"]) == BASE)
+    return next(
+        point for point in row["points"] if (point["n"], point["d"], point["level"]) == BASE
+    )
 
 
 def show(result: dict[str, Any]) -> None:
-    """Tables for people: measured slopes with intervals, closed forms in brackets, promises after a bar."""
+    """Tables: measured slopes with intervals, closed forms in brackets, rates after a bar."""
     for row in result["figures"]:
         cells = []
         for axis, cell in row["slopes"].items():
             form = "" if cell["foreseen"] is None else f" ({cell['foreseen']:.2f})"
-            cells.append(f"{axis} {cell['measured']:.2f} +- {cell['interval']:.2f}{form} | {cell['promised']:.2f}")
+            cells.append(
+                f"{axis} {cell['measured']:.2f} +- {cell['interval']:.2f}{form} | "
+                f"{cell['promised']:.2f}"
+            )
         seconds = sum(p["seconds"] for p in row["points"])
         print(
             f"{row['family']:>7} {row['solver']:<28}",
@@ -412,22 +516,39 @@ def show(result: dict[str, Any]) -> None:
             f"; at base {_base(row)['excess']:.3g}; {seconds:.0f} s",
         )
     for bar in result["bars"]:
-        print(f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.3g} (bar {bar['target']:.3g})")
+        print(
+            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.3g} (bar "
+            f"{bar['target']:.3g})"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three values of each, strong family, under 45 seconds")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="three values of each, strong family, under 45 seconds"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--figure", action="store_true", help="write the figure of the docs (full runs only)")
+    parser.add_argument(
+        "--figure", action="store_true", help="write the figure of the docs (full runs only)"
+    )
     parser.add_argument("--family", choices=("strong", "curved", "linear"), default=None)
-    parser.add_argument("--saved", type=Path, nargs="+", help="show and draw what earlier runs printed with --json")
+    parser.add_argument(
+        "--saved", type=Path, nargs="+", help="show and draw what earlier runs printed with --json"
+    )
     parser.add_argument("--datasets", type=int, default=None, help="data sets for each problem")
     parser.add_argument(
-        "--runs", type=int, default=None, help="runs on each data set; 20 times as many of cheap solvers"
+        "--runs",
+        type=int,
+        default=None,
+        help="runs on each data set; 20 times as many of cheap solvers",
     )
     given = parser.parse_args()
-    datasets, runs = given.datasets or (1 if given.quick else 2), given.runs or (3 if given.quick else 5)
+    datasets, runs = (
+        given.datasets or (1 if given.quick else 2),
+        given.runs or (3 if given.quick else 5),
+    )
     result = joined(given.saved) if given.saved else run(given.quick, datasets, runs, given.family)
     if given.figure and not given.quick:
         draw(result["figures"])

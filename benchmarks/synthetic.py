@@ -1,4 +1,4 @@
-"""Synthetic problems whose best parameter is known, for calibrating and judging the choice of a solver."""
+"""Synthetic problems with a known optimum, to calibrate and judge the choice of solver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from dpfit.privacy import Budget
 
 Floats = NDArray[np.float64]
 
-LOSSES: dict[str, Any] = {"logistic": Logistic(), "huber": Huber(0.2), "smoothed_hinge": SmoothedHinge(0.5)}
+LOSSES: dict[str, Any] = {
+    "logistic": Logistic(),
+    "huber": Huber(0.2),
+    "smoothed_hinge": SmoothedHinge(0.5),
+}
 MARGINS = {"small": 0.5, "large": 3.0}
 """Standard deviation of the margins at the true parameter, for losses of binary labels."""
 SIGNALS = {"small": (0.1, 0.2), "large": (0.4, 0.1)}
@@ -29,8 +33,9 @@ SIGNALS = {"small": (0.1, 0.2), "large": (0.4, 0.1)}
 class Case:
     """One problem with its budget: how records are drawn, and what may be spent on them.
 
-    ``design``: "isotropic" (uniform on the sphere), "power_law" (normal, deviation of column j falls as j**-power),
-    "positive" (columns in [0, 1] with a common factor, and an intercept), "one_hot" (``power`` + 1 categories each).
+    ``design``: "isotropic" (uniform on the sphere), "power_law" (normal, deviation of column j
+    falls as j**-power), "positive" (columns in [0, 1] with a common factor, and an intercept),
+    "one_hot" (``power`` + 1 categories each).
     """
 
     loss: str
@@ -47,7 +52,9 @@ class Case:
     @property
     def problem(self) -> Minimize:
         labels = (-1.0, 1.0) if self.loss == "huber" else (None, None)
-        return Minimize(n=self.n, loss=LOSSES[self.loss], bounds=Bounds(1.0, *labels), n_features=self.d)
+        return Minimize(
+            n=self.n, loss=LOSSES[self.loss], bounds=Bounds(1.0, *labels), n_features=self.d
+        )
 
     @property
     def budget(self) -> Budget:
@@ -63,7 +70,9 @@ class Case:
         margins = (margins - margins.mean()) / margins.std()
         if self.loss == "huber":
             signal, noise = SIGNALS[self.size]
-            return InMemory(rows, np.clip(signal * margins + noise * rng.standard_normal(self.n), -1, 1))
+            return InMemory(
+                rows, np.clip(signal * margins + noise * rng.standard_normal(self.n), -1, 1)
+            )
         chance = 1 / (1 + np.exp(-MARGINS[self.size] * margins))
         return InMemory(rows, np.where(rng.random(self.n) < chance, 1.0, -1.0))
 
@@ -71,7 +80,9 @@ class Case:
         """The mean loss at each of some parameters."""
         link = LOSSES[self.loss]
         labels = self.records.labels
-        return np.array([float(np.mean(link.value(self.records.matrix @ theta, labels))) for theta in thetas])
+        return np.array(
+            [float(np.mean(link.value(self.records.matrix @ theta, labels))) for theta in thetas]
+        )
 
     @cached_property
     def least(self) -> float:
@@ -82,7 +93,9 @@ class Case:
             return float(value) / self.n, np.asarray(gradient) / self.n
 
         options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-9}
-        return float(minimized(objective, np.zeros(self.d), jac=True, method="L-BFGS-B", options=options).fun)
+        return float(
+            minimized(objective, np.zeros(self.d), jac=True, method="L-BFGS-B", options=options).fun
+        )
 
     def excess(self, plan: Any, runs: int) -> Floats:
         """Excess risks of independent runs of a plan."""
@@ -105,7 +118,10 @@ def _rows(case: Case, rng: np.random.Generator) -> Floats:
         levels = round(case.power) + 1
         rows = np.zeros(shape)
         for first in range(0, case.d, levels):
-            rows[np.arange(case.n), np.minimum(first + rng.binomial(levels - 1, 0.4, case.n), case.d - 1)] = 1.0
+            rows[
+                np.arange(case.n),
+                np.minimum(first + rng.binomial(levels - 1, 0.4, case.n), case.d - 1),
+            ] = 1.0
         return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
     common = rng.standard_normal((case.n, 1))
     columns = 1 / (1 + np.exp(1 - 0.8 * common - 0.8 * rng.standard_normal(shape)))

@@ -1,20 +1,23 @@
-"""The wine-quality experiment of [ASAP], Appendix D.2: posterior samples, noisy minimizers and noisy descent.
+"""Wine quality as in [ASAP], Appendix D.2: posterior samples, minimizers and descent.
 
     python benchmarks/wine_asap.py            both wines, six budgets, pure and Gaussian DP
     python benchmarks/wine_asap.py --quick    red wine, three budgets, under 45 seconds
     python benchmarks/wine_asap.py --json     machine-readable, with the bars
     python benchmarks/wine_asap.py --figure   also writes docs/figures/asap-on-wine.svg
-    python benchmarks/wine_asap.py --data DIRECTORY    where winequality-red.csv and winequality-white.csv are
+    python benchmarks/wine_asap.py --data DIRECTORY    where winequality-red.csv and
+    winequality-white.csv are
 
-11 standardized features, standardized quality, loss (margin - label)**2 / 2 + (alpha / 2) norm(theta)**2 for each
-record, alpha = 100 (red, 1,599 records) and 32 (white, 4,898). Figures are excess empirical risks of the sum over all
-records, as in the reference, with add/remove neighbours and the number of records public. Means and deviations of the
-columns are taken from the records, as in the reference: here they stand for public facts.
+11 standardized features, standardized quality, loss (margin - label)**2 / 2 + (alpha / 2)
+norm(theta)**2 for each record, alpha = 100 (red, 1,599 records) and 32 (white, 4,898). Figures are
+excess empirical risks of the sum over all records, as in the reference, with add/remove neighbours
+and the number of records public. Means and deviations of the columns are taken from the records, as
+in the reference: here they stand for public facts.
 
-The squared loss has no Lipschitz constant, so every method gets the guarded one: rows are scaled into a ball, labels
-clamped, residuals beyond the width of a Huber loss count linearly. "wide" guards leave 94% of the records as they are,
-"tight" guards (one budget only) change most of them a little. Excess is that of the guarded objective, which all
-methods minimize; `squared` is that of the squared loss of the records as they are, bias by the guards included.
+The squared loss has no Lipschitz constant, so every method gets the guarded one: rows are scaled
+into a ball, labels clamped, residuals beyond the width of a Huber loss count linearly. "wide"
+guards leave 94% of the records as they are, "tight" guards (one budget only) change most of them a
+little. Excess is that of the guarded objective, which all methods minimize; `squared` is that of
+the squared loss of the records as they are, bias by the guards included.
 """
 
 from __future__ import annotations
@@ -94,11 +97,16 @@ class Wine:
 
     @cached_property
     def problem(self) -> Minimize:
-        """On the ball that holds the minimizer of any data set: alpha norm(theta) is at most the slope of a record."""
+        """The ball of the minimizers of all data: alpha norm(theta) <= a record's slope."""
         row_norm, width = GUARDS[self.guards]
         alpha, (n, columns) = ALPHA[self.kind], self.table.shape
-        bounds, ball = Bounds(row_norm, -LABELS, LABELS), L2Ball(columns - 1, row_norm * width / alpha)
-        return Minimize(n=n, loss=Huber(width), bounds=bounds, n_features=columns - 1, domain=ball, ridge=alpha)
+        bounds, ball = (
+            Bounds(row_norm, -LABELS, LABELS),
+            L2Ball(columns - 1, row_norm * width / alpha),
+        )
+        return Minimize(
+            n=n, loss=Huber(width), bounds=bounds, n_features=columns - 1, domain=ball, ridge=alpha
+        )
 
     @property
     def slope(self) -> float:
@@ -120,8 +128,13 @@ class Wine:
     def risk(self, thetas: Floats) -> Floats:
         """The guarded objective at some parameters."""
         problem = self.problem
-        parts = [self.records.gradients(problem.loss, part, **problem.guards)[0] for part in _blocks(thetas)]
-        return np.asarray(np.concatenate(parts)) + problem.n * problem.ridge / 2 * np.sum(thetas**2, axis=1)
+        parts = [
+            self.records.gradients(problem.loss, part, **problem.guards)[0]
+            for part in _blocks(thetas)
+        ]
+        return np.asarray(np.concatenate(parts)) + problem.n * problem.ridge / 2 * np.sum(
+            thetas**2, axis=1
+        )
 
     @cached_property
     def best(self) -> Floats:
@@ -165,17 +178,25 @@ def drawn(plan: Any, wine: Wine, draws: int, rng_seed: int) -> Floats:
 def ball_around(wine: Wine, epsilon: float, share: float, missed: float = MISSED) -> float:
     """The radius that l2-Laplace noise of a share of epsilon exceeds with that chance."""
     d, problem = wine.problem.dimension, wine.problem
-    return float(gamma_law.ppf(1 - missed, d)) * wine.slope / (problem.n * problem.ridge * share * epsilon)
+    return (
+        float(gamma_law.ppf(1 - missed, d))
+        * wine.slope
+        / (problem.n * problem.ridge * share * epsilon)
+    )
 
 
 def localized(wine: Wine, epsilon: float, draws: int, rng_seed: int) -> Floats:
-    """A noisy minimizer for a share of epsilon, then a sample from a ball around it for the rest."""
-    first = output_perturbation.plan(wine.problem, _budget("pure", LOCALIZING * epsilon), ridge=wine.problem.ridge)
+    """A noisy minimizer for a share of epsilon, then a sample in a ball around it."""
+    first = output_perturbation.plan(
+        wine.problem, _budget("pure", LOCALIZING * epsilon), ridge=wine.problem.ridge
+    )
     radius = ball_around(wine, epsilon, LOCALIZING)
     samples = []
     for index, centre in enumerate(drawn(first, wine, draws, rng_seed)):
         ball = L2Ball(len(centre), radius, tuple(centre))
-        second = asap_perturb.plan(replace(wine.problem, domain=ball), _budget("pure", (1 - LOCALIZING) * epsilon))
+        second = asap_perturb.plan(
+            replace(wine.problem, domain=ball), _budget("pure", (1 - LOCALIZING) * epsilon)
+        )
         samples.append(drawn(second, wine, 1, rng_seed + 1 + index)[0])
     return np.array(samples)
 
@@ -186,7 +207,9 @@ def _budget(promise: str, level: float) -> Budget:
     return Budget(mu=level, relation="add_remove")
 
 
-def released(method: str, wine: Wine, promise: str, level: float, draws: int, rng_seed: int) -> Floats:
+def released(
+    method: str, wine: Wine, promise: str, level: float, draws: int, rng_seed: int
+) -> Floats:
     """Parameters from independent runs of a method."""
     problem, budget = wine.problem, _budget(promise, level)
     if method == "ASAP, localized":
@@ -212,9 +235,10 @@ def draws_of(method: str, quick: bool) -> int:
 
 
 def foreseen(method: str, wine: Wine, promise: str, level: float) -> float | None:
-    """The excess in closed form, for a quadratic objective that the domain does not cut; None where there is none.
+    """Closed-form excess for a quadratic that the domain does not cut; None otherwise.
 
-    A sample has variance 1 / (t n (alpha + h)) along a curvature h, so its excess is d / (2 t) whatever the curvatures.
+    A sample has variance 1 / (t n (alpha + h)) along a curvature h, so its excess is d / (2 t)
+    whatever the curvatures.
     """
     problem, d = wine.problem, wine.problem.dimension
     whole = float(np.sum(problem.ridge + wine.curvatures)) / problem.ridge
@@ -226,27 +250,39 @@ def foreseen(method: str, wine: Wine, promise: str, level: float) -> float | Non
 
 
 def as_printed(wine: Wine, promise: str, level: float) -> dict[str, float]:
-    """Excess with the constants of the reference: twice the sensitivity, and a budget in three equal parts.
+    """Excess with the reference's constants: twice the sensitivity, a budget in three parts.
 
-    Output perturbation (Algorithm 4) has sensitivity 2 G / (alpha n), and i.i.d. Laplace noise of scale sqrt(d) times
-    that over epsilon. The sample (Algorithm 3) has gamma = mu**2 alpha n / G**2 at mu / sqrt(3), or
-    gamma = epsilon / (2 G B) at epsilon / 3 with the smallest B of Appendix C.
+    Output perturbation (Algorithm 4) has sensitivity 2 G / (alpha n), and i.i.d. Laplace noise of
+    scale sqrt(d) times that over epsilon. The sample (Algorithm 3) has gamma = mu**2 alpha n / G**2
+    at mu / sqrt(3), or gamma = epsilon / (2 G B) at epsilon / 3 with the smallest B of Appendix C.
     """
     problem, d = wine.problem, wine.problem.dimension
     whole = float(np.sum(problem.ridge + wine.curvatures)) / problem.ridge
     if promise == "gdp":
-        return {"output perturbation": wine.unit * 2 * whole / level**2, "ASAP": wine.unit * 3 * d / (2 * level**2)}
+        return {
+            "output perturbation": wine.unit * 2 * whole / level**2,
+            "ASAP": wine.unit * 3 * d / (2 * level**2),
+        }
     third, step = level / 3, wine.slope / (problem.ridge * problem.n)
-    linear, constant = 8 * math.sqrt(2 * d * step / third), 2 * d * step / third * math.log(d / MISSED)
+    linear, constant = (
+        8 * math.sqrt(2 * d * step / third),
+        2 * d * step / third * math.log(d / MISSED),
+    )
     ball = ((linear + math.sqrt(linear**2 + 4 * constant)) / 2) ** 2
-    return {"output perturbation": wine.unit * 4 * d * whole / level**2, "ASAP": d * wine.slope * ball / third}
+    return {
+        "output perturbation": wine.unit * 4 * d * whole / level**2,
+        "ASAP": d * wine.slope * ball / third,
+    }
 
 
-def best_localization(d: int, rng_seed: int, centres: int = 2000, points: int = 300) -> dict[str, float]:
-    """Excess of a localized sample over that of output perturbation at the same epsilon, at its best.
+def best_localization(
+    d: int, rng_seed: int, centres: int = 2000, points: int = 300
+) -> dict[str, float]:
+    """Excess of a localized sample over that of output perturbation, at its best epsilon.
 
-    For a quadratic in which alpha is all the curvature there is, both excesses are G**2 / (alpha n epsilon**2) times a
-    number that depends on d, on the share of the budget that localizes and on the radius. Samples are weighted points.
+    For a quadratic in which alpha is all the curvature there is, both excesses are G**2 / (alpha n
+    epsilon**2) times a number that depends on d, on the share of the budget that localizes and on
+    the radius. Samples are weighted points.
     """
     rng = np.random.default_rng(rng_seed)
     directions = rng.standard_normal((centres, points + 1, d))
@@ -259,7 +295,9 @@ def best_localization(d: int, rng_seed: int, centres: int = 2000, points: int = 
             squares = np.sum((middle[:, None] + radius * inside * directions[:, 1:]) ** 2, axis=2)
             weights = -(1 - share) / (4 * radius) * squares
             weights = np.exp(weights - weights.max(axis=1, keepdims=True))
-            ratio = float(np.mean(np.sum(weights * squares, axis=1) / weights.sum(axis=1))) / np.mean(lengths**2)
+            ratio = float(
+                np.mean(np.sum(weights * squares, axis=1) / weights.sum(axis=1))
+            ) / np.mean(lengths**2)
             if ratio < best["ratio"]:
                 best = {"ratio": float(ratio), "share": share, "radius": radius}
     return best
@@ -268,7 +306,12 @@ def best_localization(d: int, rng_seed: int, centres: int = 2000, points: int = 
 def measured(wine: Wine, promise: str, level: float, quick: bool) -> dict[str, Any]:
     """All methods at one budget, with 95% intervals."""
     print(f"{wine.kind}, {wine.guards}, {promise} {level:g}", file=sys.stderr, flush=True)
-    row: dict[str, Any] = {"wine": wine.kind, "guards": wine.guards, "promise": promise, "level": level}
+    row: dict[str, Any] = {
+        "wine": wine.kind,
+        "guards": wine.guards,
+        "promise": promise,
+        "level": level,
+    }
     for index, method in enumerate(METHODS[promise]):
         rng_seed = SEED + 1000 * index + round(100 * level)
         thetas = released(method, wine, promise, level, draws_of(method, quick), rng_seed)
@@ -282,19 +325,27 @@ def measured(wine: Wine, promise: str, level: float, quick: bool) -> dict[str, A
         }
     row["release nothing"] = float(wine.excess(np.zeros((1, wine.problem.dimension)))[0])
     row["rate"] = wine.unit * (
-        wine.problem.dimension / level**2 if promise == "gdp" else (wine.problem.dimension / level) ** 2
+        wine.problem.dimension / level**2
+        if promise == "gdp"
+        else (wine.problem.dimension / level) ** 2
     )
     row["as printed"] = as_printed(wine, promise, level)
     return row
 
 
 def claims(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Whether a sample is the best method, as the reference says, in each setting: below, not clearly above, or not."""
+    """Whether a sample is the best method in each setting: below, not clearly above, not."""
     found = []
     for row in rows:
         names = METHODS[row["promise"]]
-        sample = min((name for name in names if name.startswith("ASAP")), key=lambda name: row[name]["excess"])
-        rival = min((name for name in names if not name.startswith("ASAP")), key=lambda name: row[name]["excess"])
+        sample = min(
+            (name for name in names if name.startswith("ASAP")),
+            key=lambda name: row[name]["excess"],
+        )
+        rival = min(
+            (name for name in names if not name.startswith("ASAP")),
+            key=lambda name: row[name]["excess"],
+        )
         found.append(
             {
                 "setting": f"{row['wine']}, {row['guards']}, {row['promise']} {row['level']:g}",
@@ -316,7 +367,11 @@ def _relative(cell: dict[str, float]) -> float:
 def run(folder: Path, quick: bool) -> dict[str, Any]:
     """All figures; the bars say that what was measured is what the closed forms foresee."""
     kinds, levels = (("red",), QUICK_LEVELS) if quick else (tuple(ALPHA), LEVELS)
-    wines = [Wine(kind, guards, folder) for kind in kinds for guards in (("wide",) if quick else tuple(GUARDS))]
+    wines = [
+        Wine(kind, guards, folder)
+        for kind in kinds
+        for guards in (("wide",) if quick else tuple(GUARDS))
+    ]
     rows = [
         measured(wine, promise, level, quick)
         for wine in wines
@@ -329,9 +384,14 @@ def run(folder: Path, quick: bool) -> dict[str, Any]:
             if (expected := row[method]["foreseen"]) is None:
                 continue
             value = abs(row[method]["excess"] / expected - 1)
-            name = f"|{method} / closed form - 1|, {row['wine']}, {row['guards']}, {row['promise']} {row['level']:g}"
+            name = (
+                f"|{method} / closed form - 1|, {row['wine']}, {row['guards']}, "
+                f"{row['promise']} {row['level']:g}"
+            )
             allowed = AGREES + 2 * row[method]["interval"] / row[method]["excess"]
-            bars.append({"name": name, "value": value, "target": allowed, "holds": value <= allowed})
+            bars.append(
+                {"name": name, "value": value, "target": allowed, "holds": value <= allowed}
+            )
     facts = [
         {
             "wine": wine.kind,
@@ -371,23 +431,57 @@ def draw(rows: list[dict[str, Any]]) -> None:
     for across, promise in enumerate(METHODS):
         for down, kind in enumerate(ALPHA):
             axes = panels[down, across]
-            chosen = [r for r in rows if (r["wine"], r["guards"], r["promise"]) == (kind, "wide", promise)]
+            chosen = [
+                r for r in rows if (r["wine"], r["guards"], r["promise"]) == (kind, "wide", promise)
+            ]
             levels = [row["level"] for row in chosen]
             for method in METHODS[promise]:
-                values, halves = ([row[method][key] for row in chosen] for key in ("excess", "interval"))
+                values, halves = (
+                    [row[method][key] for row in chosen] for key in ("excess", "interval")
+                )
                 colour, mark = LOOKS[method]
-                axes.errorbar(levels, values, yerr=halves, color=colour, marker=mark, ms=4, capsize=2, label=method)
+                axes.errorbar(
+                    levels,
+                    values,
+                    yerr=halves,
+                    color=colour,
+                    marker=mark,
+                    ms=4,
+                    capsize=2,
+                    label=method,
+                )
             for name, style in (("output perturbation", ":"), ("ASAP", "-.")):
                 printed = [row["as printed"][name] for row in chosen]
-                axes.plot(levels, printed, style, color="grey", lw=1, label=f"{name}, constants as printed")
-            axes.plot(levels, [row["rate"] for row in chosen], "k--", lw=1, label="rate, constant 1")
-            axes.axhline(chosen[0]["release nothing"], color="tab:red", lw=0.8, label="releasing zero")
-            axes.set(xscale="log", yscale="log", title=f"{kind}, {'Gaussian DP' if promise == 'gdp' else 'pure DP'}")
+                axes.plot(
+                    levels,
+                    printed,
+                    style,
+                    color="grey",
+                    lw=1,
+                    label=f"{name}, constants as printed",
+                )
+            axes.plot(
+                levels, [row["rate"] for row in chosen], "k--", lw=1, label="rate, constant 1"
+            )
+            axes.axhline(
+                chosen[0]["release nothing"], color="tab:red", lw=0.8, label="releasing zero"
+            )
+            axes.set(
+                xscale="log",
+                yscale="log",
+                title=f"{kind}, {'Gaussian DP' if promise == 'gdp' else 'pure DP'}",
+            )
             axes.set_xticks(levels, [f"{level:g}" for level in levels])
             axes.minorticks_off()
             if down:
                 axes.set_xlabel("mu" if promise == "gdp" else "epsilon")
-                axes.legend(frameon=False, fontsize=7, ncol=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+                axes.legend(
+                    frameon=False,
+                    fontsize=7,
+                    ncol=2,
+                    loc="upper center",
+                    bbox_to_anchor=(0.5, -0.18),
+                )
             if not across:
                 axes.set_ylabel("excess risk (sum over records)")
     figure.tight_layout()
@@ -398,33 +492,62 @@ def show(result: dict[str, Any]) -> None:
     """Tables for people."""
     for fact in result["facts"]:
         print(
-            ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{value}" for name, value in fact.items())
+            ", ".join(
+                f"{name} {value:.4g}" if isinstance(value, float) else f"{value}"
+                for name, value in fact.items()
+            )
         )
     for row in result["figures"]:
-        cells = (f"{m}: {row[m]['excess']:.3g} +- {row[m]['interval']:.1g}" for m in METHODS[row["promise"]])
-        print(f"{row['wine']:>5} {row['guards']:>5} {row['promise']:>4} {row['level']:<4g}", "; ".join(cells))
+        cells = (
+            f"{m}: {row[m]['excess']:.3g} +- {row[m]['interval']:.1g}"
+            for m in METHODS[row["promise"]]
+        )
+        print(
+            f"{row['wine']:>5} {row['guards']:>5} {row['promise']:>4} {row['level']:<4g}",
+            "; ".join(cells),
+        )
         printed = "; ".join(f"{name} {value:.3g}" for name, value in row["as printed"].items())
-        print(f"{'':>21}zero {row['release nothing']:.3g}; rate {row['rate']:.3g}; as printed: {printed}")
+        print(
+            f"{'':>21}zero {row['release nothing']:.3g}; rate {row['rate']:.3g}; as printed: "
+            f"{printed}"
+        )
     for claim in result["claims"]:
         print(
-            f"{claim['setting']}: {claim['sample']} / {claim['rival']} = {claim['ratio']:.3f} +- {claim['error']:.3f}"
+            f"{claim['setting']}: {claim['sample']} / {claim['rival']} = {claim['ratio']:.3f} +- "
+            f"{claim['error']:.3f}"
         )
     print("best localization:", result["best localization"])
     for bar in result["bars"]:
-        print(f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.3g} (bar {bar['target']:.3g})")
+        print(
+            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.3g} (bar "
+            f"{bar['target']:.3g})"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="red wine, three budgets, under 45 seconds")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="red wine, three budgets, under 45 seconds"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--figure", action="store_true", help="write the figure of the docs (full runs only)")
+    parser.add_argument(
+        "--figure", action="store_true", help="write the figure of the docs (full runs only)"
+    )
     parser.add_argument("--data", type=Path, default=DATA)
     given = parser.parse_args()
     missing = [kind for kind in ALPHA if not (given.data / f"winequality-{kind}.csv").is_file()]
     if missing:
-        told = f"skipped: no winequality-{missing[0]}.csv in {given.data} (UCI Wine Quality; commas, no header)"
-        print(json.dumps({"benchmark": "wine_asap", "skipped": told, "bars": []}) if given.json else told)
+        told = (
+            f"skipped: no winequality-{missing[0]}.csv in {given.data} (UCI Wine Quality; "
+            "commas, no header)"
+        )
+        print(
+            json.dumps({"benchmark": "wine_asap", "skipped": told, "bars": []})
+            if given.json
+            else told
+        )
         return
     result = run(given.data, given.quick)
     if given.figure and not given.quick:

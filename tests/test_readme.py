@@ -1,5 +1,6 @@
-"""The commands that README and the tutorials show are run, in their order, and say what is shown."""
+"""The commands of README and tutorials run, in order, and print what is shown."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -9,7 +10,12 @@ from typer.testing import CliRunner
 from dpfit.cli.app import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/tutorials/first-model.md", "docs/how-to/command-line.md")
+PAGES = (
+    "README.md",
+    "docs/tutorials/first-model.md",
+    pytest.param("docs/tutorials/a-dashboard-for-a-year.md", marks=pytest.mark.slow),
+    "docs/how-to/command-line.md",
+)
 
 
 def sessions(text):
@@ -46,3 +52,20 @@ def test_commands_do_what_the_page_shows(page, tmp_path, monkeypatch):
 def test_lines_that_are_shown_are_compared():
     text = "```console\n$ dpfit a \\\n  b   # why\nan  answer\n...\n$ cd x\n```\n$ not a command\n"
     assert sessions(text) == [(["dpfit", "a", "b"], ["an answer"]), (["cd", "x"], [])]
+
+
+@pytest.mark.filterwarnings("ignore:delta")
+def test_a_million_rows_runs_with_fewer(tmp_path, monkeypatch, capsys):
+    """The Python of the tutorial, one block after the other, on 40,000 rows."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/tutorials/a-million-rows.md").read_text(encoding="utf-8")
+    assert "n = 1_000_000" in text
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    names: dict[str, object] = {}
+    exec(compile(code.replace("1_000_000", "40_000"), "tutorial", "exec"), names)
+    said = capsys.readouterr().out
+    assert said.startswith("phased_sgd\n")
+    assert names["right"] > 0.95 * names["best"] > 0.5
+    assert "1 pass over the data" in said
+    assert "the order of rows does not depend on their values" in said
+    assert "6 of the six large weights" in said

@@ -28,11 +28,13 @@ _PUBLIC = {
     "calibrate": "dpfit.privacy",
     "plan_from_json": "dpfit.core",
     "private_score": "dpfit.models",
+    "user_mean": "dpfit.models.user_mean",
 }
 
 
 def __getattr__(name: str) -> Any:
-    # Names are imported on first use, so that `import dpfit` costs nothing. The estimators have a table of their own.
+    # Names are imported on first use, so that `import dpfit` costs nothing. The estimators have a
+    # table of their own.
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     if name == "__all__":

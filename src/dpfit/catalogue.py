@@ -1,4 +1,4 @@
-"""Every algorithm in one table. Shared tests, `dpfit algorithms`, the docs and the audit iterate it."""
+"""All algorithms in one table, for shared tests, `dpfit algorithms`, docs and the audit."""
 
 from dpfit.core.registry import ENTRIES, Entry, entries, entry, find
 

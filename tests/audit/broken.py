@@ -1,7 +1,8 @@
 """Mechanisms that break their promise, each with the attack that is expected to catch it.
 
-A mechanism here is a sampler: ``many(data, runs, source)`` gives that many independent outputs at once. Numbers are
-rounded to a grid of 2**-10 unless floating point is the fault, so that none is caught by its low bits by accident.
+A mechanism here is a sampler: ``many(data, runs, source)`` gives that many independent outputs at
+once. Numbers are rounded to a grid of 2**-10 unless floating point is the fault, so that none is
+caught by its low bits by accident.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dpfit.privacy.event import Event, Gaussian, Laplace, Pure, Sampled
 
 @dataclass(frozen=True)
 class Broken:
-    """A fixture: the mechanism, a pair of neighbours, what is promised, and who sees that it is not kept."""
+    """A fixture: the mechanism, a pair of neighbours, the claim, and who refutes it."""
 
     name: str
     many: Callable[[Any, int, Source], Any]
@@ -53,16 +54,17 @@ def half_laplace(data, runs, source):
 
 
 def printed_noisy_gradient_descent(data, runs, source, steps=8, lipschitz=1.0, mu=1.0):
-    """Noisy GD on linear losses, last iterate, with the printed variance T L^2 / (2 mu^2): sqrt(2) mu-GDP."""
+    """Noisy GD on linear losses with printed variance T L^2 / (2 mu^2): sqrt(2) mu-GDP."""
     sigma = math.sqrt(steps / 2) * lipschitz / mu
     gradients = data.sum() + sigma * source.gaussian((runs, steps))
     return on_grid(-gradients.sum(axis=1, keepdims=True))
 
 
 def two_tests_joined_by_and(scores, runs, source, epsilon=3.0):
-    """The selector with two noisy thresholds (n = 1, G = M = 1): each test spends epsilon, so the index spends both.
+    """The selector with two noisy thresholds (n = G = M = 1): the index spends epsilon twice.
 
-    Rows of ``scores`` are (gradient norm, minus smallest eigenvalue); accepted is the first row with both below.
+    Rows of ``scores`` are (gradient norm, minus smallest eigenvalue); accepted is the first row
+    with both below.
     """
     thresholds = 4 / epsilon * source.laplace((runs, 1, 2))
     noisy = scores[None] + 8 / epsilon * source.laplace((runs, *scores.shape))
@@ -71,7 +73,7 @@ def two_tests_joined_by_and(scores, runs, source, epsilon=3.0):
 
 
 def tree_sums_with_a_missing_node(leaves, runs, source, mu=1.0):
-    """Prefix sums of 4 leaves; the printed node set cannot represent t = 4, which gets the noise of t = 3."""
+    """Prefix sums of 4 leaves; the printed nodes lack t = 4, which gets the noise of t = 3."""
     levels = 3
     nodes = math.sqrt(levels) / mu * source.gaussian((runs, 4))
     one, two, three = nodes[:, 0], nodes[:, 1], nodes[:, 1] + nodes[:, 2]
@@ -80,7 +82,7 @@ def tree_sums_with_a_missing_node(leaves, runs, source, mu=1.0):
 
 
 def private_batch_size(data, runs, source):
-    """A clipped sum with the right noise, divided by the number of records, which add/remove protects."""
+    """A clipped sum with right noise, divided by the number of records: private here."""
     return on_grid((np.clip(data, -1, 1).sum() + source.gaussian((runs, 1))) / max(len(data), 1))
 
 
@@ -107,8 +109,10 @@ def released_iterates(data, runs, source, steps=8, mu=1.0):
 
 
 def clipped_after_averaging(data, runs, source, clip=1.0):
-    """The mean is clipped instead of the records; one huge record moves it by 2 clip, not by 2 clip / n."""
-    return on_grid(np.clip(data.mean(), -clip, clip) + 2 * clip / len(data) * source.gaussian((runs, 1)))
+    """The mean is clipped, not the records: one huge record moves it by 2 clip, not 2 clip / n."""
+    return on_grid(
+        np.clip(data.mean(), -clip, clip) + 2 * clip / len(data) * source.gaussian((runs, 1))
+    )
 
 
 def length_of_the_data(data, runs, source):
@@ -124,7 +128,7 @@ def complaining(data, runs, source):
 
 
 def rounded_batch_size(data, runs, source, rate=0.5, dimension=20):
-    """A noisy sum of clipped gradients in 20 dimensions, divided by the expected batch size rounded from n."""
+    """A noisy clipped sum in 20 dimensions, divided by the batch size rounded from n."""
     size = max(1, round(rate * len(data)))
     return on_grid((np.clip(data, -1, 1).sum() + source.gaussian((runs, dimension))) / size)
 
@@ -137,13 +141,13 @@ def first_step_without_noise(data, runs, source):
 
 
 def microbatches(data, runs, source, clip=1.0):
-    """Means of two records are clipped, with noise as if a record could move its mean by the clip, not by twice it."""
+    """Clipped means of two records, with noise for the clip: a record moves one by 2 clip."""
     means = np.clip(data.reshape(-1, 2).mean(axis=1), -clip, clip)
     return on_grid(means.sum() + clip * source.gaussian((runs, 1)))
 
 
 def records_clipped_for_users(data, runs, source, clip=1.0):
-    """Every record is clipped and gets the noise that one record needs; the promise is about all records of a user."""
+    """Records are clipped and get one record's noise; the claim covers a user's records."""
     return on_grid(np.clip(data, -clip, clip).sum() + 2 * clip * source.gaussian((runs, 1)))
 
 
@@ -158,14 +162,22 @@ def sampling_not_done(data, runs, source):
 
 
 ZEROS, ONE = np.zeros(4), np.array([1.0, 0.0, 0.0, 0.0])
-# Four points at the border of the gradient test, four at that of the other, one that passes neither easily.
+# Four points at the border of the gradient test, four at that of the other, one that passes neither
+# easily.
 FAR = -60.0
 BORDER = np.array([[4 / 3, FAR]] * 4 + [[FAR, 4 / 3]] * 4 + [[-4 / 3, -4 / 3]])
 MOVED = BORDER + np.array([[-2.0, 0.0]] * 4 + [[0.0, -2.0]] * 4 + [[2.0, 2.0]])
 
 FIXTURES = (
     Broken("Laplace with half the scale", half_laplace, ZEROS, ONE, Laplace(1.0), "projection"),
-    Broken("printed noisy-GD variance", printed_noisy_gradient_descent, ZEROS, ONE, Gaussian(1.0), "projection"),
+    Broken(
+        "printed noisy-GD variance",
+        printed_noisy_gradient_descent,
+        ZEROS,
+        ONE,
+        Gaussian(1.0),
+        "projection",
+    ),
     Broken(
         "two tests joined by AND",
         two_tests_joined_by_and,
@@ -194,17 +206,51 @@ FIXTURES = (
         "learned (logistic)",
         relation="add_remove",
     ),
-    Broken("naive floating-point Laplace", floating_point_laplace, ZEROS, ONE, Laplace(1.0), "low bits"),
-    Broken("an RNG seed in the code", frozen_seed, ZEROS, ONE, Laplace(1.0), "projection", runs=500),
-    Broken("no noise on the last step", last_step_without_noise, ZEROS, ONE, Gaussian(1.0), "learned (logistic)", 2000),
-    Broken("released iterates", released_iterates, ZEROS, ONE, Gaussian(1.0), "projection", runs=4000),
     Broken(
-        "clipped after averaging", clipped_after_averaging, ZEROS, 1e9 * ONE, Gaussian(1.0), "projection", runs=2000
+        "naive floating-point Laplace", floating_point_laplace, ZEROS, ONE, Laplace(1.0), "low bits"
     ),
     Broken(
-        "lengths that differ", length_of_the_data, ZEROS + 1, ZEROS + 1 - ONE, Laplace(1.0), "shape or exception", 500
+        "an RNG seed in the code", frozen_seed, ZEROS, ONE, Laplace(1.0), "projection", runs=500
     ),
-    Broken("raises on one of the pair", complaining, ZEROS, 2 * ONE, Laplace(1.0), "shape or exception", runs=500),
+    Broken(
+        "no noise on the last step",
+        last_step_without_noise,
+        ZEROS,
+        ONE,
+        Gaussian(1.0),
+        "learned (logistic)",
+        2000,
+    ),
+    Broken(
+        "released iterates", released_iterates, ZEROS, ONE, Gaussian(1.0), "projection", runs=4000
+    ),
+    Broken(
+        "clipped after averaging",
+        clipped_after_averaging,
+        ZEROS,
+        1e9 * ONE,
+        Gaussian(1.0),
+        "projection",
+        runs=2000,
+    ),
+    Broken(
+        "lengths that differ",
+        length_of_the_data,
+        ZEROS + 1,
+        ZEROS + 1 - ONE,
+        Laplace(1.0),
+        "shape or exception",
+        500,
+    ),
+    Broken(
+        "raises on one of the pair",
+        complaining,
+        ZEROS,
+        2 * ONE,
+        Laplace(1.0),
+        "shape or exception",
+        runs=500,
+    ),
     Broken(
         "batch size rounded from n",
         rounded_batch_size,
@@ -216,7 +262,13 @@ FIXTURES = (
         relation="add_remove",
     ),
     Broken(
-        "no noise on the first step", first_step_without_noise, ZEROS, ONE, Gaussian(1.0), "learned (logistic)", 2000
+        "no noise on the first step",
+        first_step_without_noise,
+        ZEROS,
+        ONE,
+        Gaussian(1.0),
+        "learned (logistic)",
+        2000,
     ),
     Broken(
         "microbatches clipped after averaging",

@@ -3,12 +3,15 @@
 import builtins
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from dpfit.audit import audit_entry, auditor
+from dpfit.catalogue import ENTRIES
 from dpfit.cli.audit import audit
 from dpfit.mechanisms.mean import NoisyMean
 
@@ -29,16 +32,28 @@ def test_a_kept_promise_exits_with_zero_and_names_the_attacks(call):
 
 
 def test_a_broken_promise_exits_with_one(call, monkeypatch):
-    monkeypatch.setattr(NoisyMean, "run", lambda self, data, run: np.asarray(data.given).mean(axis=0))
+    monkeypatch.setattr(
+        NoisyMean, "run", lambda self, data, run: np.asarray(data.given).mean(axis=0)
+    )
     result = call("laplace_mean", "--runs", "400", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)[0]["verdict"] == "broken"
 
 
-def test_all_of_the_catalogue(call):
+def test_all_of_the_catalogue(call, monkeypatch):
+    """All entries are planned at the budget; two are attacked here, and all in `test_standing`."""
+    audited, kept = auditor.audit_plan, audit_entry("gaussian_mean", runs=400)
+
+    def planned(plan, data, neighbour, *, subject, **options):
+        if subject in ("gaussian_mean", "above_threshold"):
+            return audited(plan, data, neighbour, subject=subject, **options)
+        return replace(kept, subject=subject, promise=plan.guarantee)
+
+    monkeypatch.setattr(auditor, "audit_plan", planned)
     result = call("--all", "--runs", "1000", "--json", "--mu", "1.5")
     assert result.exit_code == 0
     found = {row["subject"]: row for row in json.loads(result.stdout)}
+    assert list(found) == [row.name for row in ENTRIES]
     assert found["gaussian_mean"]["promised"] == pytest.approx(1.5)
     assert found["above_threshold"]["promised"] == 1.0
 
@@ -51,7 +66,8 @@ def test_too_few_runs_exit_with_two(call):
 
 def test_a_mechanism_of_ones_own(call, tmp_path, monkeypatch):
     (tmp_path / "audited_by_path.py").write_text(
-        "def honest(data, source):\n    return round(1024 * (data.sum() + source.gaussian(1)[0])) / 1024\n"
+        "def honest(data, source):\n    return round(1024 * (data.sum() + "
+        "source.gaussian(1)[0])) / 1024\n"
         "def loud(data, source):\n    return data.sum() + 0.1 * source.gaussian(1)[0]\n"
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -60,7 +76,9 @@ def test_a_mechanism_of_ones_own(call, tmp_path, monkeypatch):
     files = ("--data", str(tmp_path / "a.npy"), "--neighbour", str(tmp_path / "b.npy"))
     assert call("audited_by_path:honest", *files, "--mu", "1", "--runs", "1000").exit_code == 0
     assert call("audited_by_path:loud", *files, "--mu", "1", "--runs", "1000").exit_code == 1
-    assert call("dpfit.mechanisms.mean:laplace_mean", "--epsilon", "1", "--runs", "400").exit_code == 0
+    assert (
+        call("dpfit.mechanisms.mean:laplace_mean", "--epsilon", "1", "--runs", "400").exit_code == 0
+    )
     missing = call("audited_by_path:honest", "--mu", "1")
     assert missing.exit_code == 2
     assert "--data" in missing.stderr

@@ -29,7 +29,9 @@ def test_quadrature_of_gaussian_and_laplace_densities():
     assert audit.broken
     assert audit.lower == pytest.approx(1.01, rel=1e-3)
     assert exact_densities(laplace(0).pdf, laplace(1).pdf, wide, promise(Laplace(1.0))).kept
-    assert exact_densities(laplace(0).pdf, laplace(1.02).pdf, [-45, 0, 1.02, 45], promise(Laplace(1.0))).broken
+    assert exact_densities(
+        laplace(0).pdf, laplace(1.02).pdf, [-45, 0, 1.02, 45], promise(Laplace(1.0))
+    ).broken
 
 
 def test_both_directions_count():

@@ -1,7 +1,7 @@
-"""The auditor has teeth: faults planted in the shipped code are caught, and without them nothing is.
+"""Faults planted in the shipped code are caught by the auditor; the code itself is not.
 
-Faults are patched into `NoisyMean.run`, which all three means share, and into the noise of above threshold. Confidence
-is 1 - 1e-6 for each audit; RNG seeds are fixed.
+Faults are patched into `NoisyMean.run`, which all three means share, and into the noise of above
+threshold. Confidence is 1 - 1e-6 for each audit; RNG seeds are fixed.
 """
 
 from dataclasses import replace
@@ -9,7 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpfit.audit import DEFAULT, Fixed, Projection, Transcript, audit_callable, audit_plan, exact_masses
+from dpfit.audit import (
+    DEFAULT,
+    Fixed,
+    Projection,
+    Transcript,
+    audit_callable,
+    audit_plan,
+    exact_masses,
+)
 from dpfit.core import Answer, Interact, Run
 from dpfit.mechanisms import above_threshold as svt
 from dpfit.mechanisms.mean import BoundedMean, NoisyMean, gaussian_mean, laplace_mean
@@ -48,7 +56,14 @@ def counted(self, data, run):
 ZEROS = np.zeros((4, 1))
 FAULTS = {
     "noise x 0.8": (quiet, ZEROS, np.vstack([ZEROS[:-1], [[1.0]]]), "replace", 10_000, None),
-    "one row unclipped": (unclipped, ZEROS, np.vstack([ZEROS[:-1], [[9.0]]]), "replace", 400, DEFAULT),
+    "one row unclipped": (
+        unclipped,
+        ZEROS,
+        np.vstack([ZEROS[:-1], [[9.0]]]),
+        "replace",
+        400,
+        DEFAULT,
+    ),
     "wrong n": (counted, np.array([[1.0], [0.0]]), np.array([[1.0]]), "add_remove", 2000, DEFAULT),
 }
 
@@ -59,9 +74,10 @@ CENTRES["ranged_mean"] = ((0.0, 1.0), np.array([0.0])), ((0.0, 1.0), np.array([0
 
 
 def audited(name, data, neighbour, relation, runs, attacks):
-    """Through the plan's own execution, with one noise stream for all runs (the runner is in `test_power`).
+    """Run the plan itself, with one noise stream for all runs (`test_power` has the runner).
 
-    Small faults get the sharpest test there is: the known direction, halfway between the noiseless outputs.
+    Small faults get the sharpest test there is: the known direction, halfway between the noiseless
+    outputs.
     """
     algorithm, budget, options = ENTRIES[name]
     problem = Answer(n=len(data), workload=BoundedMean(0.0, 1.0))
@@ -70,8 +86,14 @@ def audited(name, data, neighbour, relation, runs, attacks):
     def mechanism(rows, source):
         return plan.execute(viewed(rows, relation), Run(source))
 
-    how = {"attacks": attacks} if attacks else {"attacks": (Projection(CENTRES[name]),), "strategy": Fixed(0.5)}
-    return audit_callable(mechanism, data, neighbour, plan.guarantee, runs=runs, random_state=2, subject=name, **how)
+    how = (
+        {"attacks": attacks}
+        if attacks
+        else {"attacks": (Projection(CENTRES[name]),), "strategy": Fixed(0.5)}
+    )
+    return audit_callable(
+        mechanism, data, neighbour, plan.guarantee, runs=runs, random_state=2, subject=name, **how
+    )
 
 
 SLOW = ("ranged_mean", "noise x 0.8")
@@ -102,11 +124,18 @@ def planned(epsilon=1.0, rounds=4):
 
 
 def test_above_threshold_with_a_quarter_of_the_noise_is_caught(monkeypatch):
-    """Its proof is not tight on transcripts that are frequent enough to count: sampling needs a gross fault."""
+    """The proof is not tight on transcripts frequent enough to count: the fault is gross."""
     true_noise = svt.rounded
-    monkeypatch.setattr(svt, "rounded", lambda law, scale, n, source: true_noise(law, 0.25 * scale, n, source))
+    monkeypatch.setattr(
+        svt, "rounded", lambda law, scale, n, source: true_noise(law, 0.25 * scale, n, source)
+    )
     audit = audit_plan(
-        planned(), np.ones(3), np.array([1.0, 1.0, 0.0]), runs=3000, attacks=(Transcript(),), random_state=1
+        planned(),
+        np.ones(3),
+        np.array([1.0, 1.0, 0.0]),
+        runs=3000,
+        attacks=(Transcript(),),
+        random_state=1,
     )
     assert audit.broken
     assert audit.attack == "transcript"
@@ -114,7 +143,7 @@ def test_above_threshold_with_a_quarter_of_the_noise_is_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_above_threshold_that_goes_on_after_halting_is_caught(monkeypatch):
-    """The halting answer does not end the interaction, so every answer above the threshold is paid for by one."""
+    """The halting answer does not end it, so all answers above share one cost."""
     monkeypatch.setattr(svt.AboveThreshold, "is_done", lambda self, state: False)
     plan = planned(rounds=100)
     ones, other = np.ones(3), np.array([1.0, 1.0, 0.0])
@@ -129,7 +158,7 @@ def test_above_threshold_that_goes_on_after_halting_is_caught(monkeypatch):
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "kept"), (0.8, "broken")])
 def test_above_threshold_with_noise_times_four_fifths_is_caught_exactly(factor, verdict):
-    """By quadrature: fifteen queries at the threshold move up, the last, far below it, moves down."""
+    """Quadrature: fifteen queries at the threshold move up; the last, far below, moves down."""
     base = np.append(np.zeros(15), -6.0)
     moved = base + np.append(np.ones(15), -1.0)
     laws = [halting_law(answers, 1.0 / factor) for answers in (base, moved)]

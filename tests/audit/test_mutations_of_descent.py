@@ -1,6 +1,7 @@
 """Faults planted in the shipped noisy descent are caught; the code as it is passes the same audit.
 
-Linear losses make the analysis tight: the output is normal, and its shift is all that one record can do.
+Linear losses make the analysis tight: the output is normal, and its shift is all that one record
+can do.
 """
 
 from functools import cached_property
@@ -29,14 +30,28 @@ def audited(relation):
     mechanism = momentum_descent(problem, relation, 1.0, 1.0, CLIP, Schedule(STEPS, average=0.0))
     rows = np.zeros((N, 1))
     rows[-1] = 1.0
-    other = InMemory(-rows, np.zeros(N)) if relation == "replace" else InMemory(rows[:-1], np.zeros(N - 1))
+    other = (
+        InMemory(-rows, np.zeros(N))
+        if relation == "replace"
+        else InMemory(rows[:-1], np.zeros(N - 1))
+    )
     gap = STEPS / N
-    centres = (np.array([-gap]), np.array([gap])) if relation == "replace" else (np.array([-gap]), np.array([0.0]))
+    centres = (
+        (np.array([-gap]), np.array([gap]))
+        if relation == "replace"
+        else (np.array([-gap]), np.array([0.0]))
+    )
     plan = trajectory_step(mechanism, Budget(mu=1.0, relation=relation))
     return audit_plan(
-        plan, InMemory(rows, np.zeros(N)), other, queries=(), runs=20_000, attacks=(Projection(centres),),
-        strategy=Fixed(0.5), random_state=4,
-    )  # fmt: skip
+        plan,
+        InMemory(rows, np.zeros(N)),
+        other,
+        queries=(),
+        runs=20_000,
+        attacks=(Projection(centres),),
+        strategy=Fixed(0.5),
+        random_state=4,
+    )
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
@@ -76,14 +91,18 @@ def test_faults_in_the_noise_are_caught(fault, relation, monkeypatch):
 
 def test_a_forgotten_factor_two_is_caught(monkeypatch):
     """Replace-one charged like add/remove."""
-    monkeypatch.setattr(Minimize, "clipped_sensitivity", lambda problem, clip_norm, relation: clip_norm)
+    monkeypatch.setattr(
+        Minimize, "clipped_sensitivity", lambda problem, clip_norm, relation: clip_norm
+    )
     assert audited("replace").broken
 
 
 def test_one_record_that_is_not_clipped_is_caught(monkeypatch):
     def unclipped(self, data, grid):
         last = data.whole.rows[-1]
-        return true_total(self, data, grid) + grid.quantize(2.0 * np.sign(last) * (np.abs(last) > 0.5))
+        return true_total(self, data, grid) + grid.quantize(
+            2.0 * np.sign(last) * (np.abs(last) > 0.5)
+        )
 
     true_total = Gradient.total
     monkeypatch.setattr(Gradient, "total", unclipped)
@@ -91,7 +110,7 @@ def test_one_record_that_is_not_clipped_is_caught(monkeypatch):
 
 
 def test_a_scale_that_is_kept_from_another_bound_is_caught(monkeypatch):
-    """The grid and the sensitivity are cached: a key without the bound would give the noise of another clip."""
+    """Grid and sensitivity are cached: without the bound in the key, noise fits another clip."""
     small = Grid.fitting(CLIP, 1, "l2"), 0.5 * CLIP
     monkeypatch.setattr(ClippedMean, "scale", lambda self, contribution: small)
     assert audited("add_remove").broken

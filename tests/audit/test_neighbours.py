@@ -52,7 +52,10 @@ def leaky(data, source):
 
 def test_the_search_finds_the_pair_that_hurts():
     candidates = list(islice(random_pairs(3, 1, 0.0, 1.0, "replace", Source(5)), 30))
-    hurts = [bool(np.sum(p.data >= 1.0) == 2) != bool(np.sum(p.neighbour >= 1.0) == 2) for p in candidates]
+    hurts = [
+        bool(np.sum(p.data >= 1.0) == 2) != bool(np.sum(p.neighbour >= 1.0) == 2)
+        for p in candidates
+    ]
     assert any(hurts)
     assert not all(hurts)
     worst = worst_pair(CallableRuns(leaky), candidates, runs=60, random_state=1)
@@ -80,23 +83,31 @@ def test_pairs_of_a_problem_are_neighbours_of_its_size(name, relation):
 
 def test_gradients_of_opposite_records_point_in_opposite_directions():
     pair = next(problem_pairs(PROBLEMS["margins"], "replace"))
-    slopes = [data.gradient(Logistic(), np.zeros(2), index=np.array([3]))[1] for data in (pair.data, pair.neighbour)]
+    slopes = [
+        data.gradient(Logistic(), np.zeros(2), index=np.array([3]))[1]
+        for data in (pair.data, pair.neighbour)
+    ]
     assert slopes[0] == pytest.approx(-slopes[1])
     assert np.linalg.norm(slopes[0]) == pytest.approx(1.0)  # half of the largest norm of a row
 
 
 def test_the_search_climbs_to_a_leak_that_random_pairs_miss():
-    """Each record at the upper bound makes the sum of the data count for more; all of them must be there to see it."""
+    """Only with all records at the upper bound is the leak in their sum visible."""
 
     def leak(data, source):
         inside = np.clip(np.nan_to_num(data), -1.0, 1.0)
-        return np.rint(64 * (4.0 ** (np.sum(inside == 1.0) - 5) * inside.sum() + source.gaussian(1))) / 64
+        return (
+            np.rint(64 * (4.0 ** (np.sum(inside == 1.0) - 5) * inside.sum() + source.gaussian(1)))
+            / 64
+        )
 
     problem = Answer(n=6, workload=BoundedMean(-1.0, 1.0))
     runs = CallableRuns(leak)
     first = search_pair(runs, problem, "replace", rounds=0, width=4, runs=40, random_state=2)
     found = search_pair(runs, problem, "replace", rounds=6, width=8, runs=40, random_state=2)
-    assert np.sum(np.nan_to_num(found.data) >= 1.0) >= max(5, np.sum(np.nan_to_num(first.data) >= 1.0))
+    assert np.sum(np.nan_to_num(found.data) >= 1.0) >= max(
+        5, np.sum(np.nan_to_num(first.data) >= 1.0)
+    )
 
 
 def test_an_entry_is_audited_on_the_pair_that_was_found():
@@ -116,6 +127,7 @@ def test_bad_input_is_said():
         list(record_pairs(1, 1, 0.0, 1.0, "replace"))
 
 
+@pytest.mark.slow
 def test_a_search_is_never_worse_than_the_example():
     """The example of noisy descent is tight; records found for its problem are not."""
     plain = audit_entry("noisy_gd", mu=1.0, runs=2000, random_state=5)

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq, linprog
+from scipy.special import ndtr
 from scipy.stats import binom
 
-from dpfit.audit import audit_one_run, guess_p_value, one_run_epsilon, one_run_mu
-from dpfit.privacy import Basis, Guarantee
+from dpfit.audit import audit_one_run, curve_refutes, guess_p_value, one_run_epsilon, one_run_mu
+from dpfit.privacy import Basis, Guarantee, gaussian
 from dpfit.privacy.event import Gaussian, Pure
 
 
@@ -18,7 +20,7 @@ def response(epsilon, canaries, rng):
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_randomized_response_is_the_worst_case_and_is_covered(epsilon):
-    """1,000 audits of the extremal mechanism at confidence 0.9: too many failures have probability below 1e-6."""
+    """1,000 audits of the extremal mechanism at 0.9; false alarms below 1e-6."""
     rng = np.random.default_rng(1)
     failures, bounds = 0, []
     for _ in range(1000):
@@ -31,7 +33,7 @@ def test_randomized_response_is_the_worst_case_and_is_covered(epsilon):
 
 
 def test_gaussian_canaries_are_covered_and_found():
-    """Orthogonal canaries with noise of mu = 1 and 4: below the truth at confidence 0.95, and a fair part of it."""
+    """Orthogonal canaries, mu = 1 and 4: below the truth at 0.95, and a fair part of it."""
     rng = np.random.default_rng(2)
     for mu, share in ((1.0, 0.35), (4.0, 0.2)):
         bounds = []
@@ -45,9 +47,114 @@ def test_gaussian_canaries_are_covered_and_found():
         assert np.median(bounds) > share * mu
 
 
+def smallest_refuted(curve, canaries, guesses, failure):
+    """The smallest count the curve refutes; larger counts are refuted too."""
+    refuted = [curve_refutes(curve, canaries, guesses, v, failure) for v in range(guesses + 1)]
+    assert refuted == sorted(refuted)
+    return guesses + 1 - sum(refuted)
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("canaries", [10, 100, 400])
+def test_the_curve_bound_holds_exactly_for_independent_gaussian_canaries(mu, canaries):
+    """Exact: sign guesses are right with probability Phi(mu / 2), a binomial count."""
+    for failure in (0.3, 0.05, 1e-4):
+        smallest = smallest_refuted(
+            lambda a: float(gaussian.tradeoff(mu, a)), canaries, canaries, failure
+        )
+        assert binom.sf(smallest - 1, canaries, ndtr(mu / 2)) <= failure
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.5, 4.0])
+def test_the_curve_bound_raises_false_alarms_no_more_often_than_stated(mu):
+    """4,000 runs of a mu-GDP mechanism, extreme scores guessed; passes the limit once in 1e6."""
+    rng = np.random.default_rng(7)
+    coins = rng.integers(0, 2, (4000, 200)).astype(bool)
+    order = np.argsort(mu * coins + rng.normal(size=coins.shape), axis=1)
+    ranked = np.take_along_axis(coins, order, axis=1)
+    for guesses in (20, 60):
+        correct = np.sum(~ranked[:, : guesses // 2], axis=1) + np.sum(
+            ranked[:, -guesses // 2 :], axis=1
+        )
+        smallest = smallest_refuted(lambda a: float(gaussian.tradeoff(mu, a)), 200, guesses, 0.2)
+        assert np.sum(correct >= smallest) <= binom.isf(1e-6, 4000, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("canaries", "guesses", "correct"), [(20, 20, 15), (50, 12, 10), (30, 30, 30)]
+)
+def test_the_recursion_solves_the_linear_program(canaries, guesses, correct):
+    """Largest P[right >= v] under the proof's inequalities; (epsilon, delta) gives three lines."""
+    epsilon, delta = 0.7, 0.01
+    lines = [
+        (1 - delta, np.exp(epsilon)),
+        ((1 - delta) / np.exp(epsilon), np.exp(-epsilon)),
+        (0.0, 0.0),
+    ]
+    counts = np.arange(guesses + 1)
+    rows, limits = [], []
+    for a in range(guesses):
+        right = np.where(counts > a, counts, 0) / canaries
+        wrong = np.where(counts >= a, guesses - counts, 0) / canaries
+        for height, slope in lines:
+            # wrong >= height - slope (1 - right)
+            rows.append(slope * right - wrong)
+            limits.append(slope - height)
+    tail = (counts >= correct).astype(float)
+    solved = linprog(-tail, A_ub=rows, b_ub=limits, A_eq=[np.ones(guesses + 1)], b_eq=[1.0])
+
+    def miss(alpha):
+        return max(height - slope * alpha for height, slope in lines)
+
+    bound = -solved.fun
+    assert curve_refutes(miss, canaries, guesses, correct, bound * (1 + 1e-4))
+    assert not curve_refutes(miss, canaries, guesses, correct, bound * (1 - 1e-4))
+
+
+@pytest.mark.parametrize(
+    ("counts", "before", "after"),
+    [((1000, 1000, 731), 1.30, 1.64), ((1000, 100, 95), 2.47, 3.32), ((100, 100, 80), 1.49, 2.13)],
+)
+def test_the_curve_bound_is_a_quarter_to_a_half_higher(counts, before, after):
+    """In epsilon at delta = 1e-5, beside the bound by points (epsilon, delta) of the curve."""
+
+    def p_value(mu):
+        epsilons = np.linspace(0.0, mu * (mu / 2 + 7), 60)
+        return min(
+            guess_p_value(*counts, e, d)
+            for e, d in zip(epsilons, gaussian.delta(mu, epsilons), strict=True)
+        )
+
+    by_points = brentq(lambda mu: p_value(mu) - 0.05, 0.1, 3.0, xtol=1e-4)
+    assert gaussian.epsilon(by_points, 1e-5) == pytest.approx(before, abs=0.01)
+    assert gaussian.epsilon(one_run_mu(*counts), 1e-5) == pytest.approx(after, abs=0.01)
+
+
+def test_a_delta_costs_less_by_the_curve():
+    assert guess_p_value(1000, 100, 95, 1.0, 1e-3) > 0.05
+    assert one_run_epsilon(1000, 100, 95, delta=1e-3) > 2.0
+    assert guess_p_value(1000, 100, 95, 2.0) <= 0.05
+
+
+def test_a_contradiction_at_another_delta_is_told_there():
+    """At delta = 0.05 a run says nothing; the promised mu is contradicted all the same."""
+    rng = np.random.default_rng(4)
+    promise = Guarantee(Gaussian(2.0), Basis("Gaussian mechanism", "add_remove"))
+    coins = rng.integers(0, 2, 2000).astype(bool)
+    scores = 5.0 * coins + rng.normal(size=2000)
+    audit = audit_one_run(coins, scores, promise, guesses=200, currency="epsilon", delta=0.05)
+    assert audit.broken
+    assert audit.lower > audit.promised
+    assert audit.currency.delta < 0.05
+
+
 def test_the_p_value_agrees_with_a_slow_reference():
     """The maximum over i, summed term by term."""
-    for m, r, v, epsilon, delta in [(100, 50, 40, 1.0, 1e-3), (1000, 20, 20, 0.5, 1e-5), (30, 30, 3, 2.0, 0.01)]:
+    for m, r, v, epsilon, delta in [
+        (100, 50, 40, 1.0, 1e-3),
+        (1000, 20, 20, 0.5, 1e-5),
+        (30, 30, 3, 2.0, 0.01),
+    ]:
         q = 1 / (1 + np.exp(-epsilon))
         terms = [sum(binom.pmf(v - j, r, q) for j in range(1, i + 1)) / i for i in range(1, v + 1)]
         slow = binom.sf(v - 1, r, q) + 2 * m * delta * max(terms)

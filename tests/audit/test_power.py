@@ -11,6 +11,7 @@ from dpfit.privacy import Budget
 BUDGETS = {"gaussian_mean": {"mu": 1.0}, "laplace_mean": {"epsilon": 1.0}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUDGETS)
 def test_ten_thousand_runs_find_four_fifths_of_a_tight_promise(name):
     """In-process, one noise stream; the same share through the runner is in the slow test below."""
@@ -22,7 +23,13 @@ def test_ten_thousand_runs_find_four_fifths_of_a_tight_promise(name):
         return plan.execute(view_of(rows, "replace", "record", source), Run(source))
 
     audit = audit_callable(
-        mechanism, data, neighbour, plan.guarantee, runs=10_000, attacks=(Projection(),), random_state=1
+        mechanism,
+        data,
+        neighbour,
+        plan.guarantee,
+        runs=10_000,
+        attacks=(Projection(),),
+        random_state=1,
     )
     assert 0.8 * audit.promised <= audit.lower <= audit.promised
     assert audit.kept

@@ -1,4 +1,4 @@
-"""Bounds, trade-off curves and threshold strategies: coverage, exact where it can be, simulated where it cannot."""
+"""Bounds, trade-off curves, thresholds: coverage, exact if possible, else simulated."""
 
 import math
 
@@ -35,7 +35,7 @@ def promise(event, relation="replace"):
 @pytest.mark.parametrize("failure", [0.3, 0.05, 1e-6])
 @pytest.mark.parametrize("n", [1, 7, 100, 1000])
 def test_clopper_pearson_covers_every_rate_exactly(n, failure):
-    """No simulation: the probability that the bound fails is summed over all counts, for 400 rates."""
+    """Exact: the bound's failure probability summed over all counts, for 400 rates."""
     counts = np.arange(n + 1)
     upper, lower = upper_rate(counts, n, failure), lower_rate(counts, n, failure)
     assert np.all(np.diff(upper) >= 0)
@@ -74,7 +74,9 @@ def test_the_promised_curve_of_laplace_noise_is_the_closed_form():
 def test_curves_of_pure_approximate_and_composed_promises():
     alpha = np.array([0.0, 0.1, 0.5])
     pure = TradeOff(promise(Pure(1.0))).miss(alpha)
-    assert pure == pytest.approx(np.maximum.reduce([0 * alpha, 1 - math.e * alpha, (1 - alpha) / math.e]), abs=1e-4)
+    assert pure == pytest.approx(
+        np.maximum.reduce([0 * alpha, 1 - math.e * alpha, (1 - alpha) / math.e]), abs=1e-4
+    )
     leaky = TradeOff(promise(Approximate(1.0, 0.01))).miss(alpha)
     assert np.all(leaky < pure)
     assert leaky[0] == pytest.approx(0.99, abs=1e-4)
@@ -98,7 +100,7 @@ STRATEGIES = [Fixed(0.5), HeldOut(0.3), UnionBound(15), Band()]
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda s: type(s).__name__)
 def test_bounds_hold_jointly_at_the_stated_confidence(strategy):
-    """4,000 simulated audits of an exactly 1-GDP pair at confidence 0.9; the limit is passed with probability 1e-6.
+    """4,000 audits of a 1-GDP pair at confidence 0.9; false alarm 1e-6.
 
     A failure is a bound above the truth at any of the thresholds that the strategy reports.
     """
@@ -112,24 +114,28 @@ def test_bounds_hold_jointly_at_the_stated_confidence(strategy):
 
 
 def test_choosing_on_the_same_runs_would_not_be_valid():
-    """A test of the test above: the best of 40 thresholds, bounded as if it were fixed, fails too often."""
+    """A test of the test above: the best of 40 thresholds, bounded as if fixed, fails too often."""
     rng = np.random.default_rng(5)
     failures = 0
     for _ in range(200):
         scores = Scores(rng.normal(size=2000), 1 + rng.normal(size=2000))
-        chosen = [Fixed(threshold).measure(scores, 0.5, Mu()) for threshold in np.linspace(-1.5, 2.5, 40)]
+        chosen = [
+            Fixed(threshold).measure(scores, 0.5, Mu()) for threshold in np.linspace(-1.5, 2.5, 40)
+        ]
         failures += max(float(mu_lower(m.alpha_upper, m.beta_upper)[0]) for m in chosen) > 1.0
     assert failures > binom.isf(1e-6, 200, 0.5)
 
 
 def test_runs_needed_are_enough_and_hardly_more():
-    """At the number needed, a pair of twice the promised mu contradicts it about half of the time or more."""
+    """At the number needed, twice the claimed mu is contradicted half of the time or more."""
     curve = TradeOff(promise(GaussianEvent(1.0)))
     needed = curve.runs_needed(1e-6)
     assert 100 < needed < 300
     error = float(ndtr(-1.0))
     assert curve.contradicted(*2 * [upper_rate(math.ceil(error * needed), needed, 5e-7)])
-    assert not curve.contradicted(*2 * [upper_rate(math.ceil(error * needed / 2), needed // 2, 5e-7)])
+    assert not curve.contradicted(
+        *2 * [upper_rate(math.ceil(error * needed / 2), needed // 2, 5e-7)]
+    )
     assert TradeOff(promise(GaussianEvent(100.0))).runs_needed(1e-6) > 100_000
 
 
@@ -137,7 +143,9 @@ def test_currencies_follow_the_promise_and_refuse_what_it_lacks():
     assert currency_of(promise(GaussianEvent(1.0))) == Mu()
     assert currency_of(promise(Pure(1.0))) == Epsilon()
     assert currency_of(promise(Approximate(1.0, 1e-3)), "epsilon", 1e-3) == Epsilon(1e-3)
-    with pytest.raises(ValueError, match="no finite epsilon at delta = 0; audit it in mu, or give a delta"):
+    with pytest.raises(
+        ValueError, match="no finite epsilon at delta = 0; audit it in mu, or give a delta"
+    ):
         currency_of(promise(GaussianEvent(1.0)), "epsilon")
     with pytest.raises(ValueError, match="no Gaussian-DP parameter"):
         currency_of(promise(Approximate(1.0, 1e-3)), "mu")
@@ -153,11 +161,15 @@ def test_currencies_follow_the_promise_and_refuse_what_it_lacks():
 
 
 def test_equal_error_rates_of_known_curves():
-    """mu of a Gaussian promise, 1 / (1 + e^epsilon) of a pure one, exp(-1/2) / 2 of Laplace noise."""
+    """Gaussian by mu, pure 1 / (1 + e^epsilon), Laplace noise exp(-1/2) / 2."""
     money = Balanced()
     assert money.promised(promise(GaussianEvent(1 / 1.3))) == pytest.approx(1.3, abs=1e-4)
-    assert ndtr(-money.promised(promise(Pure(1.0))) / 2) == pytest.approx(1 / (1 + math.e), abs=1e-6)
-    assert ndtr(-money.promised(promise(Laplace(1.0))) / 2) == pytest.approx(math.exp(-0.5) / 2, abs=1e-5)
+    assert ndtr(-money.promised(promise(Pure(1.0))) / 2) == pytest.approx(
+        1 / (1 + math.e), abs=1e-6
+    )
+    assert ndtr(-money.promised(promise(Laplace(1.0))) / 2) == pytest.approx(
+        math.exp(-0.5) / 2, abs=1e-5
+    )
     epsilons = np.linspace(0.0, 8.0, 2001)
     assert money.exact(epsilons, gaussian.delta(1.3, epsilons)) == pytest.approx(1.3, abs=1e-3)
     assert float(money.lower(0.2, 0.3)) == float(money.lower(0.3, 0.3))

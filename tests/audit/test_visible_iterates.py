@@ -1,7 +1,7 @@
-"""A last iterate whose earlier iterates are shown as well breaks its guarantee, and the audit sees it.
+"""A last iterate released with all iterates breaks its guarantee; the audit sees it.
 
-The event of `LastIterateDescent` covers its output only. Declared interactive, the same steps answer one by one, are
-charged the same mu, and tell neighbours apart by more than twice of it.
+The event of `LastIterateDescent` covers its output only. Declared interactive, the same steps
+answer one by one, are charged the same mu, and tell neighbours apart by more than twice of it.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ def planned():
 
 
 def log_ratio(mechanism, data, neighbour):
-    """The exact log likelihood ratio of transcripts: each step is normal around the step without noise."""
+    """Exact log likelihood ratio of transcripts: steps are normal around noiseless ones."""
     problem, noise = mechanism.problem, mechanism.noise
 
     def centres(before, side):
@@ -70,7 +70,9 @@ def log_ratio(mechanism, data, neighbour):
     def score(rows):
         path = rows.reshape(len(rows), mechanism.steps, problem.dimension)
         before = np.concatenate([np.tile(problem.origin, (len(rows), 1, 1)), path[:, :-1]], axis=1)
-        squares = [np.sum((path - centres(before, side)) ** 2, axis=(1, 2)) for side in (data, neighbour)]
+        squares = [
+            np.sum((path - centres(before, side)) ** 2, axis=(1, 2)) for side in (data, neighbour)
+        ]
         return (squares[0] - squares[1]) / (2 * noise**2)
 
     return score
@@ -83,7 +85,14 @@ def test_visible_iterates_break_the_guarantee_of_the_last_one():
     assert plan.mechanism.steps == 200
     attack = LikelihoodRatio(log_ratio(plan.mechanism, data, neighbour))
     audit = audit_plan(
-        visible, data, neighbour, queries=(), attacks=(attack,), strategy=Fixed(0.0), runs=1000, random_state=1
+        visible,
+        data,
+        neighbour,
+        queries=(),
+        attacks=(attack,),
+        strategy=Fixed(0.0),
+        runs=1000,
+        random_state=1,
     )
     assert audit.verdict == "broken", str(audit)
     assert audit.lower >= 2.0

@@ -21,7 +21,9 @@ def test_algorithms_lists_the_recommended_ones_and_the_others_on_request():
     code, text = run("algorithms")
     recommended = {entry.name for entry in ENTRIES if entry.tier == "recommended"}
     assert code == 0
-    assert {name for name in (entry.name for entry in ENTRIES) if f" {name} " in text} == recommended
+    assert {
+        name for name in (entry.name for entry in ENTRIES) if f" {name} " in text
+    } == recommended
     code, text = run("algorithms", "--all")
     assert code == 0
     assert all(f" {entry.name} " in text for entry in ENTRIES)
@@ -37,13 +39,27 @@ def test_algorithms_as_json_is_json():
     rows = json.loads(text)
     assert code == 0
     assert [row["name"] for row in rows] == [entry.name for entry in ENTRIES]
-    assert {"name", "problem", "guarantees", "reference", "summary", "tier", "units", "options"} <= set(rows[0])
+    assert {
+        "name",
+        "problem",
+        "guarantees",
+        "reference",
+        "summary",
+        "tier",
+        "units",
+        "options",
+    } <= set(rows[0])
 
 
 def test_one_algorithm_is_told_about_in_full():
     code, text = run("algorithms", "laplace_mean")
     assert code == 0
-    for part in ("pure", "[Gan22]", "from dpfit.mechanisms.mean import laplace_mean", "Arun Ganesh"):
+    for part in (
+        "pure",
+        "[Gan22]",
+        "from dpfit.mechanisms.mean import laplace_mean",
+        "Arun Ganesh",
+    ):
         assert part in text
     code, text = run("algorithms", "laplace_mean", "--json")
     assert [row["name"] for row in json.loads(text)] == ["laplace_mean"]
@@ -57,10 +73,15 @@ def test_results_are_listed_by_document():
     found = json.loads(text)
     assert code == 0
     assert found["results"] == [row.to_json() for row in RESULTS]
-    assert {row["document"] for row in found["results"]} == {work["key"] for work in found["documents"]}
+    assert {row["document"] for row in found["results"]} == {
+        work["key"] for work in found["documents"]
+    }
     code, text = run("algorithms", "--results")
     assert code == 0
-    assert all(part in text for part in ("[Liu24] Daogao Liu", "Theorem 3.6.2", "regularized_exp_", "replaced: by"))
+    assert all(
+        part in text
+        for part in ("[Liu24] Daogao Liu", "Theorem 3.6.2", "regularized_exp_", "replaced: by")
+    )
 
 
 def test_results_of_one_algorithm_are_those_that_it_serves():
@@ -77,7 +98,9 @@ def test_results_of_one_algorithm_are_those_that_it_serves():
 
 def test_version_and_module_entry_point():
     assert run("--version") == (0, f"dpfit {dpfit.__version__}\n")
-    shown = subprocess.run([sys.executable, "-m", "dpfit", "--version"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-m", "dpfit", "--version"], capture_output=True, text=True, check=True
+    )
     assert shown.stdout.strip() == f"dpfit {dpfit.__version__}"
 
 
@@ -89,14 +112,18 @@ def test_an_unknown_command_fails_with_a_hint():
 
 def test_importing_dpfit_imports_nothing_heavy():
     script = "import sys, dpfit; print(sorted({m.split('.')[0] for m in sys.modules}))"
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
     for heavy in ("numpy", "scipy", "sklearn", "mpmath", "typer", "rich"):
         assert f"'{heavy}'" not in shown
 
 
 def test_help_needs_nothing_heavy():
     script = "import sys, dpfit.cli.app; print(sorted({m.split('.')[0] for m in sys.modules}))"
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
     for heavy in ("sklearn", "numba", "matplotlib", "pyarrow"):
         assert f"'{heavy}'" not in shown
 

@@ -11,7 +11,11 @@ def test_the_demo_ends_with_a_report_and_a_refusal(dpfit, tmp_path):
     result = dpfit("demo", "--folder", place)
     assert result.exit_code == 0, result.stderr
     told = " ".join(result.stdout.split())
-    for words in ("The plan", "promises epsilon = 2, with one record replaced", "over budget on dataset 'patients'"):
+    for words in (
+        "The plan",
+        "promises epsilon = 2, with one record replaced",
+        "over budget on dataset 'patients'",
+    ):
         assert words in told
     assert {file.name for file in place.iterdir()} >= {
         "patients.csv", "schema.toml", "budgets.ledger", "model.json", "report.html",

@@ -1,5 +1,7 @@
 """Errors of any kind: one sentence, a documented exit status, a traceback only on request."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,11 @@ def locked():
     [
         (locked, REFUSED, "the ledger is locked"),
         (lambda: Budget(epsilon=-1.0), WRONG, "above 0"),
-        (lambda: Path("/no/such/file").read_text(encoding="utf-8"), WRONG, "/no/such/file: No such file"),
+        (
+            lambda: Path("/no/such/file").read_text(encoding="utf-8"),
+            WRONG,
+            "/no/such/file: No such file",
+        ),
         (lambda: float("Mrs Smith"), UNEXPECTED, "(ValueError)"),
         (lambda: {}["Mrs Smith"], UNEXPECTED, "(KeyError)"),
     ],
@@ -59,7 +65,9 @@ def test_errors_of_other_libraries_are_not_quoted(dpfit, table, ill, monkeypatch
 
 def test_debug_shows_errors_of_the_ledger_too(dpfit, tmp_path):
     assert dpfit("ledger", "show", tmp_path / "none").exit_code == REFUSED
-    assert "there is no ledger" in str(dpfit("ledger", "show", tmp_path / "none", "--debug").exception)
+    assert "there is no ledger" in str(
+        dpfit("ledger", "show", tmp_path / "none", "--debug").exception
+    )
 
 
 def test_wrong_options_keep_their_own_message(dpfit):
@@ -71,3 +79,13 @@ def test_wrong_options_keep_their_own_message(dpfit):
 def test_help_lists_the_exit_statuses(dpfit):
     text = " ".join(dpfit("--help").stdout.split())
     assert "0 done; 1 refused" in text
+
+
+def test_a_reader_that_stops_early_is_told_nothing():
+    """As in ``dpfit algorithms --all --json | head``: the pipe closes before any output."""
+    command = [sys.executable, "-m", "dpfit", "algorithms", "--all", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        told = process.stderr.read()
+    assert told == b""
+    assert process.returncode == 1

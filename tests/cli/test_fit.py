@@ -13,8 +13,8 @@ from dpfit.privacy import Budget, Guarantee
 
 HEADER = "age,ward,ill,stay\n"
 KEYS = {
-    "schema", "fitted", "target", "coefficients", "promise", "guarantee", "plan", "predicted_risk", "private",
-    "references", "budget", "warnings", "model", "report",
+    "schema", "fitted", "target", "coefficients", "chosen_columns", "promise", "guarantee", "plan",
+    "predicted_risk", "private", "references", "budget", "warnings", "model", "report",
 }  # fmt: skip
 
 
@@ -29,10 +29,14 @@ def ledger(tmp_path):
 
 def test_a_classifier_finds_the_old_ones(dpfit, table, ill, tmp_path):
     model = tmp_path / "model.json"
-    result = dpfit("fit", table, "--schema", ill, "--model", "logistic", "--epsilon", 2, "--out", model)
+    result = dpfit(
+        "fit", table, "--schema", ill, "--model", "logistic", "--epsilon", 2, "--out", model
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     assert "epsilon = 2, with one record replaced" in result.stdout
-    truth = np.array([row["ill"] for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())])
+    truth = np.array(
+        [row["ill"] for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())]
+    )
     found = predictions(dpfit, model, table)
     assert set(found) == {"schema", "target", "predictions", "probabilities"}
     assert found["target"] == "ill"
@@ -51,8 +55,12 @@ def test_regressors_predict_in_the_units_of_the_target(dpfit, table, stay, tmp_p
     assert np.mean(np.abs(np.array(found["predictions"]) - truth)) < 0.75
 
 
-@pytest.mark.parametrize(("solver", "shown"), [("output_perturbation", True), ("objective_perturbation", False)])
-def test_a_report_shows_what_noise_leaves_open_where_its_law_is_known(dpfit, table, ill, tmp_path, solver, shown):
+@pytest.mark.parametrize(
+    ("solver", "shown"), [("output_perturbation", True), ("objective_perturbation", False)]
+)
+def test_a_report_shows_what_noise_leaves_open_where_its_law_is_known(
+    dpfit, table, ill, tmp_path, solver, shown
+):
     report = tmp_path / "report.html"
     asked = ("--model", "logistic", "--epsilon", 2, "--solver", solver, "--report", report)
     assert dpfit("fit", table, "--schema", ill, *asked).exit_code == 0
@@ -61,10 +69,26 @@ def test_a_report_shows_what_noise_leaves_open_where_its_law_is_known(dpfit, tab
 
 def test_public_records_help_and_are_not_promised_anything(dpfit, table, ill, tmp_path):
     model = tmp_path / "model.json"
-    asked = ("--model", "logistic", "--epsilon", 0.2, "--delta", "1e-6", "--public", table, "--out", model, "--json")
+    asked = (
+        "--model",
+        "logistic",
+        "--epsilon",
+        0.2,
+        "--delta",
+        "1e-6",
+        "--public",
+        table,
+        "--out",
+        model,
+        "--json",
+    )
     found = json.loads(dpfit("fit", table, "--schema", ill, *asked).stdout)
-    assert any("not protected" in each["text"] for each in found["guarantee"]["basis"]["assumptions"])
-    truth = np.array([row["ill"] for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())])
+    assert any(
+        "not protected" in each["text"] for each in found["guarantee"]["basis"]["assumptions"]
+    )
+    truth = np.array(
+        [row["ill"] for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines())]
+    )
     assert np.mean(np.array(predictions(dpfit, model, table)["predictions"]) == truth) > 0.9
 
 
@@ -81,27 +105,50 @@ def test_predictions_are_a_csv_in_the_order_of_the_table(dpfit, table, ill, tmp_
 
 
 def test_the_promise_is_what_was_asked_for(dpfit, table, ill):
-    for more in ((), ("--delta", "1e-6", "--solver", "noisy_gd"), ("--relation", "add_remove", "--n-declared", 3900)):
-        shown = dpfit("fit", table, "--schema", ill, "--model", "logistic", "--epsilon", 0.5, *more, "--json")
+    for more in (
+        (),
+        ("--delta", "1e-6", "--solver", "noisy_gd"),
+        ("--relation", "add_remove", "--n-declared", 3900),
+    ):
+        shown = dpfit(
+            "fit", table, "--schema", ill, "--model", "logistic", "--epsilon", 0.5, *more, "--json"
+        )
         found = json.loads(shown.stdout)
         assert set(found) == KEYS
         guarantee = Guarantee.from_json(found["guarantee"])
         relation = "add_remove" if "add_remove" in more else "replace"
-        assert guarantee.meets(Budget(epsilon=0.5, delta=1e-6 if "1e-6" in more else None, relation=relation))
-        assert not guarantee.meets(Budget(epsilon=0.45, delta=1e-6 if "1e-6" in more else None, relation=relation))
+        assert guarantee.meets(
+            Budget(epsilon=0.5, delta=1e-6 if "1e-6" in more else None, relation=relation)
+        )
+        assert not guarantee.meets(
+            Budget(epsilon=0.45, delta=1e-6 if "1e-6" in more else None, relation=relation)
+        )
         assert found["private"] is True
 
 
 def test_the_second_fit_is_refused_when_the_budget_is_gone(dpfit, table, ill, tmp_path, ledger):
     ledger.register("patients", Budget(epsilon=1.5))
-    asked = ("--schema", ill, "--model", "logistic", "--epsilon", 1, "--ledger", ledger.path, "--dataset", "patients")
+    asked = (
+        "--schema",
+        ill,
+        "--model",
+        "logistic",
+        "--epsilon",
+        1,
+        "--ledger",
+        ledger.path,
+        "--dataset",
+        "patients",
+    )
     first = json.loads(dpfit("fit", table, *asked, "--json").stdout)
     assert 0.99 < float(ledger.status("patients").spent.amount) <= 1
     assert first["budget"]["releases"] == 1
     spent = ledger.status("patients").spent
     second = dpfit("fit", table, *asked, "--out", tmp_path / "model.json")
     assert second.exit_code == 1
-    assert second.stderr.startswith("error: over budget on dataset 'patients': asked epsilon 1, left 0.5")
+    assert second.stderr.startswith(
+        "error: over budget on dataset 'patients': asked epsilon 1, left 0.5"
+    )
     assert second.stderr.count("\n") == 1
     assert not (tmp_path / "model.json").exists()
     assert ledger.status("patients").spent == spent
@@ -112,7 +159,9 @@ def test_a_ledger_pays_a_fair_price_in_each_currency(dpfit, table, ill, ledger, 
     budget = Budget(epsilon=0.5, delta=1e-6)
     ledger.register("patients", Budget(epsilon=4.0, delta=1e-5), currency=currency)
     asked = ("--model", "logistic", "--epsilon", 0.5, "--delta", "1e-6")
-    result = dpfit("fit", table, "--schema", ill, *asked, "--ledger", ledger.path, "--dataset", "patients")
+    result = dpfit(
+        "fit", table, "--schema", ill, *asked, "--ledger", ledger.path, "--dataset", "patients"
+    )
     assert result.exit_code == 0, result.stderr
     fair = {"gdp": budget.gaussian_mu**2, "zcdp": budget.gaussian_mu**2 / 2, "pure": 0.5}[currency]
     assert 0.9 * fair < float(ledger.status("patients").spent.amount) < 1.1 * fair
@@ -146,8 +195,22 @@ def test_users_are_protected_and_rows_without_a_user_are_not_used(dpfit, ill, tm
 
 def test_nothing_said_depends_on_cells_or_on_a_private_number_of_rows(dpfit, ill, tmp_path):
     # Same columns; other values, other numbers of rows, cells that cannot be read.
-    contents = ["50,north,yes,1\n" * 60, "secret,secret,secret,secret\n" * 61, "1e999,,,\nnan,-inf,x,\n" * 30]
-    asked = ("--model", "logistic", "--epsilon", 1, "--relation", "add_remove", "--n-declared", 60, "--json")
+    contents = [
+        "50,north,yes,1\n" * 60,
+        "secret,secret,secret,secret\n" * 61,
+        "1e999,,,\nnan,-inf,x,\n" * 30,
+    ]
+    asked = (
+        "--model",
+        "logistic",
+        "--epsilon",
+        1,
+        "--relation",
+        "add_remove",
+        "--n-declared",
+        60,
+        "--json",
+    )
     said = []
     for content in contents:
         path = tmp_path / "patients.csv"
@@ -165,7 +228,16 @@ def test_a_file_that_exists_is_kept_and_nothing_is_spent(dpfit, table, ill, tmp_
     ledger.register("patients", Budget(epsilon=1.5))
     old = tmp_path / "old.json"
     old.write_text("an earlier release", encoding="utf-8")
-    asked = ("--model", "logistic", "--epsilon", 1, "--ledger", ledger.path, "--dataset", "patients")
+    asked = (
+        "--model",
+        "logistic",
+        "--epsilon",
+        1,
+        "--ledger",
+        ledger.path,
+        "--dataset",
+        "patients",
+    )
     for more in (("--out", old), ("--report", old), ("--out", tmp_path / "none" / "model.json")):
         assert dpfit("fit", table, "--schema", ill, *asked, *more).exit_code == 2
     assert old.read_text(encoding="utf-8") == "an earlier release"
@@ -180,7 +252,9 @@ def test_the_report_has_the_promise_and_escapes_names(dpfit, tmp_path):
         '[target]\nname = "ill"\ncategories = ["no", "yes"]\n',
         encoding="utf-8",
     )
-    result = dpfit("fit", path, "--schema", facts, "--model", "logistic", "--epsilon", 1, "--report", page)
+    result = dpfit(
+        "fit", path, "--schema", facts, "--model", "logistic", "--epsilon", 1, "--report", page
+    )
     assert result.exit_code == 0, result.stderr
     text = page.read_text(encoding="utf-8")
     assert "<script>" not in text
@@ -189,9 +263,52 @@ def test_the_report_has_the_promise_and_escapes_names(dpfit, tmp_path):
 
 
 def test_a_delta_that_allows_to_publish_a_record_is_warned_about(dpfit, table, ill):
-    result = dpfit("fit", table, "--schema", ill, "--model", "logistic", "--epsilon", 1, "--delta", 0.01)
+    result = dpfit(
+        "fit", table, "--schema", ill, "--model", "logistic", "--epsilon", 1, "--delta", 0.01
+    )
     assert result.exit_code == 0
     assert result.stderr.startswith("warning: delta = 0.01 is not far below 1 / rows")
+
+
+def test_users_with_many_rows_are_averaged(dpfit, ill, tmp_path):
+    ages = np.tile(np.linspace(0, 100, 20), 300)
+    lines = [f"{age},north,{('no', 'yes')[int(age > 50)]},u{i // 20}" for i, age in enumerate(ages)]
+    path, out = tmp_path / "visits.csv", tmp_path / "model.json"
+    path.write_text("age,ward,ill,who\n" + "\n".join(lines), encoding="utf-8")
+    users = ("--unit", "user", "--rows-per-user", 20)
+    asked = ("--model", "logistic", "--epsilon", 2, "--delta", 1e-6, *users)
+    fitted = dpfit(
+        "fit", path, "--schema", ill, *asked, "--user-column", "who", "--out", out, "--json"
+    )
+    found = json.loads(fitted.stdout)
+    assert "one user's records replaced" in found["promise"]
+    assert found["guarantee"]["basis"]["unit"] == "user"
+    planned = json.loads(
+        dpfit(
+            "plan",
+            "--rows",
+            6000,
+            "--schema",
+            ill,
+            *asked,
+            "--max-rows",
+            3,
+            "--users",
+            300,
+            "--json",
+        ).stdout
+    )
+    names = " ".join(each["name"] for each in planned["considered"])
+    assert "user means" in names
+    assert "at most 3 rows of a user" in names
+    counted = json.loads(
+        dpfit(
+            "query", path, "--schema", ill, "--by", "ward", "--epsilon", 5, "--unit", "user",
+            "--user-column", "who", "--json",
+        ).stdout
+    )  # fmt: skip
+    assert abs(sum(each["count"] for each in counted["counts"]) - 300) < 30
+    assert "user" in counted["promise"]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +338,16 @@ def test_errors_are_one_sentence_with_the_way_out(dpfit, table, ill, arguments, 
 
 
 def test_a_ledger_that_is_not_there_is_a_refusal(dpfit, table, ill, tmp_path):
-    asked = ("--model", "logistic", "--epsilon", 1, "--ledger", tmp_path / "none", "--dataset", "patients")
+    asked = (
+        "--model",
+        "logistic",
+        "--epsilon",
+        1,
+        "--ledger",
+        tmp_path / "none",
+        "--dataset",
+        "patients",
+    )
     result = dpfit("fit", table, "--schema", ill, *asked)
     assert result.exit_code == 1
     assert "there is no ledger" in result.stderr
@@ -229,15 +355,29 @@ def test_a_ledger_that_is_not_there_is_a_refusal(dpfit, table, ill, tmp_path):
 
 def test_promises_of_another_kind_than_the_budget_are_refused(dpfit, table, ill, ledger):
     ledger.register("patients", Budget(epsilon=5.0))
-    asked = ("--model", "logistic", "--epsilon", 1, "--relation", "add_remove", "--n-declared", 4000)
-    result = dpfit("fit", table, "--schema", ill, *asked, "--ledger", ledger.path, "--dataset", "patients")
+    asked = (
+        "--model",
+        "logistic",
+        "--epsilon",
+        1,
+        "--relation",
+        "add_remove",
+        "--n-declared",
+        4000,
+    )
+    result = dpfit(
+        "fit", table, "--schema", ill, *asked, "--ledger", ledger.path, "--dataset", "patients"
+    )
     assert result.exit_code == 1
     assert "add_remove" in result.stderr
     assert ledger.status("patients").reservations == 0
 
 
 def test_a_table_without_a_column_or_without_rows_is_refused(dpfit, ill, tmp_path):
-    for content, words in (("age,ill\nsecret,no\n", "no column 'ward'; it has 'age', 'ill'"), (HEADER, "has no rows")):
+    for content, words in (
+        ("age,ill\nsecret,no\n", "no column 'ward'; it has 'age', 'ill'"),
+        (HEADER, "has no rows"),
+    ):
         path = tmp_path / "patients.csv"
         path.write_text(content, encoding="utf-8")
         result = dpfit("fit", path, "--schema", ill, "--model", "logistic", "--epsilon", 1)
@@ -248,12 +388,18 @@ def test_a_table_without_a_column_or_without_rows_is_refused(dpfit, ill, tmp_pat
 
 def test_a_target_may_be_one_of_the_columns(dpfit, table, tmp_path):
     facts = tmp_path / "s.toml"
-    facts.write_text("[columns.age]\nlower = 0\nupper = 100\n[columns.stay]\nlower = 0\nupper = 20\n", encoding="utf-8")
+    facts.write_text(
+        "[columns.age]\nlower = 0\nupper = 100\n[columns.stay]\nlower = 0\nupper = 20\n",
+        encoding="utf-8",
+    )
     asked = ("--schema", facts, "--model", "linear", "--epsilon", 1, "--json")
     found = json.loads(dpfit("fit", table, *asked, "--target", "stay").stdout)
     assert [one["name"] for one in found["coefficients"]] == ["age", "intercept"]
     assert "what is to be predicted?" in dpfit("fit", table, *asked).stderr
-    assert "no column 'weight'; it has 'age', 'stay'" in dpfit("fit", table, *asked, "--target", "weight").stderr
+    assert (
+        "no column 'weight'; it has 'age', 'stay'"
+        in dpfit("fit", table, *asked, "--target", "weight").stderr
+    )
 
 
 def test_parquet_and_csv_are_the_same_to_it(dpfit, table, ill, tmp_path):
@@ -289,7 +435,10 @@ class TestModelFiles:
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            (lambda text: text.replace('"upper": 100', '"upper": 90'), "was changed after it was written"),
+            (
+                lambda text: text.replace('"upper": 100', '"upper": 90'),
+                "was changed after it was written",
+            ),
             (lambda text: text[: len(text) // 2], "or it was cut"),
             (lambda text: "[1, 2]", "is not a model"),
         ],

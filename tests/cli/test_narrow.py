@@ -12,7 +12,9 @@ from dpfit.privacy import Budget
 def test_ledger_show_fits_and_breaks_no_word(tmp_path, columns):
     file = tmp_path / "budgets.ledger"
     ledger = Ledger.create(file)
-    ledger.register("patients [bold]2024", Budget(epsilon=1.0, delta=1e-6, unit="user"), delta_share=0.5)
+    ledger.register(
+        "patients [bold]2024", Budget(epsilon=1.0, delta=1e-6, unit="user"), delta_share=0.5
+    )
     ledger.register("visits", Budget(mu=0.5))
     shown = CliRunner().invoke(app, ["ledger", "show", str(file)], env={"COLUMNS": str(columns)})
     assert shown.exit_code == 0
@@ -25,7 +27,17 @@ def test_ledger_show_fits_and_breaks_no_word(tmp_path, columns):
 
 @pytest.mark.parametrize("columns", [80, 40])
 def test_plans_fit(ill, columns):
-    asked = ["plan", "--rows", "4000", "--schema", str(ill), "--model", "logistic", "--epsilon", "1"]
+    asked = [
+        "plan",
+        "--rows",
+        "4000",
+        "--schema",
+        str(ill),
+        "--model",
+        "logistic",
+        "--epsilon",
+        "1",
+    ]
     shown = CliRunner().invoke(app, asked, env={"COLUMNS": str(columns)})
     assert shown.exit_code == 0
     assert max(map(len, shown.stdout.splitlines())) <= columns

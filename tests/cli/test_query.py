@@ -16,7 +16,9 @@ def counts(dpfit, table, schema, *more):
 
 
 def test_crossed_columns_are_counted(dpfit, table, ill):
-    found = counts(dpfit, table, ill, "--by", "ward", "--by", "age", "--bins", "age=0,25,100", "--epsilon", 1)
+    found = counts(
+        dpfit, table, ill, "--by", "ward", "--by", "age", "--bins", "age=0,25,100", "--epsilon", 1
+    )
     assert set(found) == {
         "schema",
         "counts",
@@ -31,7 +33,10 @@ def test_crossed_columns_are_counted(dpfit, table, ill):
     assert Guarantee.from_json(found["guarantee"]).pure == 1.0
     by_label = {one["label"]: one for one in found["counts"]}
     # Noise of scale about 2: sixty is forty-nine more than could be seen in a million runs.
-    for label, truth in (("ward = north, age = [0, 25)", 500), ("ward = south, age = [25, 100]", 1500)):
+    for label, truth in (
+        ("ward = north, age = [0, 25)", 500),
+        ("ward = south, age = [25, 100]", 1500),
+    ):
         assert abs(by_label[label]["count"] - truth) < 60
         assert by_label[label]["lower"] < by_label[label]["upper"] < truth + 120
 

@@ -10,7 +10,7 @@ from dpfit.core import Algorithm, Example, Mechanism, Minimize, Requirement, Ste
 from dpfit.core.algorithm import BOUNDED, CONVEX, RIDGE, SMOOTH
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Hinge, Logistic, Squared
-from dpfit.privacy import Basis, Budget, NotReachable, calibrate
+from dpfit.privacy import Basis, Budget, BudgetUnreachable, calibrate
 from dpfit.privacy.event import Event, Gaussian
 
 PROBLEM = Minimize(n=10, loss=Logistic(), bounds=Bounds(1.0), n_features=2, ridge=0.1)
@@ -51,12 +51,23 @@ class Toy(Algorithm[Minimize]):
     wrong_relation = None
 
     def _plan(
-        self, problem: Minimize, budget: Budget, *, max_passes: int | None = None, clip_norm: float | None = None
+        self,
+        problem: Minimize,
+        budget: Budget,
+        *,
+        max_passes: int | None = None,
+        clip_norm: float | None = None,
     ):
         """Plan noise."""
-        why = Basis("Gaussian mechanism [Gan22, Fact 15]", self.wrong_relation or budget.relation, budget.unit)
+        why = Basis(
+            "Gaussian mechanism [Gan22, Fact 15]",
+            self.wrong_relation or budget.relation,
+            budget.unit,
+        )
         step = calibrate(lambda level: Step(Zero(level, 7.0), why), budget)
-        return step.map_steps(lambda m: replace(m, noise_multiplier=self.wrong_noise * m.noise_multiplier))
+        return step.map_steps(
+            lambda m: replace(m, noise_multiplier=self.wrong_noise * m.noise_multiplier)
+        )
 
     def example(self, relation: str) -> Example:
         return Example(PROBLEM, np.zeros(3), np.ones(3))
@@ -75,12 +86,36 @@ def test_a_plan_is_stamped_with_what_was_asked_and_who_planned_it():
     ("problem", "budget", "options", "error", "match"),
     [
         ("no problem", BUDGET, {}, ValueError, "solves a Minimize problem, got 'str'"),
-        (PROBLEM, Budget(epsilon=1.0), {}, NotReachable, "cannot guarantee pure epsilon; give a delta"),
+        (
+            PROBLEM,
+            Budget(epsilon=1.0),
+            {},
+            BudgetUnreachable,
+            "cannot guarantee pure epsilon; give a delta",
+        ),
         (PROBLEM, Budget(mu=1.0, unit="user"), {}, ValueError, "protects records, got unit='user'"),
-        (replace(PROBLEM, domain=L2Ball(2, 1.0)), BUDGET, {}, ValueError, "does not support domain"),
+        (
+            replace(PROBLEM, domain=L2Ball(2, 1.0)),
+            BUDGET,
+            {},
+            ValueError,
+            "does not support domain",
+        ),
         (replace(PROBLEM, centre=(1.0, 1.0)), BUDGET, {}, ValueError, "does not support centre"),
-        (replace(PROBLEM, trust_ball=L2Ball(2, 1.0)), BUDGET, {}, ValueError, "does not support trust_ball"),
-        (PROBLEM, BUDGET, {"steps": 3}, TypeError, "has no option 'steps'; its options: max_passes, clip_norm"),
+        (
+            replace(PROBLEM, trust_ball=L2Ball(2, 1.0)),
+            BUDGET,
+            {},
+            ValueError,
+            "does not support trust_ball",
+        ),
+        (
+            PROBLEM,
+            BUDGET,
+            {"steps": 3},
+            TypeError,
+            "has no option 'steps'; its options: max_passes, clip_norm",
+        ),
         (PROBLEM, BUDGET, {"max_passes": 6}, ValueError, "takes 7 passes, 6 are allowed"),
     ],
 )
@@ -92,7 +127,12 @@ def test_what_is_not_declared_is_refused(problem, budget, options, error, match)
 def test_relations_and_requirements_are_checked():
     class Picky(Toy):
         relations = ("replace",)
-        requires = (SMOOTH, BOUNDED, RIDGE, Requirement("an even n", "add a record", lambda p, b, o: p.n % 2 == 0))
+        requires = (
+            SMOOTH,
+            BOUNDED,
+            RIDGE,
+            Requirement("an even n", "add a record", lambda p, b, o: p.n % 2 == 0),
+        )
 
     picky = Picky()
     picky.plan(PROBLEM, BUDGET)
@@ -109,7 +149,7 @@ def test_relations_and_requirements_are_checked():
 
 
 def test_a_plan_beyond_the_budget_is_caught():
-    """A share that is wrong by a tenth of a percent in any file fails here, before data is touched."""
+    """A share wrong by 0.1% in any file fails here, before data are read."""
 
     class Loud(Toy):
         wrong_noise = 0.999
@@ -139,7 +179,12 @@ def test_former_names_of_options_work_and_warn():
 
 
 def test_the_signature_is_that_of_the_own_plan():
-    assert list(inspect.signature(toy.plan).parameters) == ["problem", "budget", "max_passes", "clip_norm"]
+    assert list(inspect.signature(toy.plan).parameters) == [
+        "problem",
+        "budget",
+        "max_passes",
+        "clip_norm",
+    ]
     assert toy.plan.__doc__ == "Plan noise."
     assert toy.options == ("max_passes", "clip_norm")
 
@@ -155,7 +200,11 @@ def test_packages_register_algorithms_by_entry_points(monkeypatch):
     registry.plugins.cache_clear()
     try:
         row = registry.entry("toy")
-        assert (row.guarantees, row.tier, row.where) == (("approximate", "gdp", "zcdp"), "reference", "my_package:toy")
+        assert (row.guarantees, row.tier, row.where) == (
+            ("approximate", "gdp", "zcdp"),
+            "reference",
+            "my_package:toy",
+        )
         assert row.name in {each.name for each in registry.entries(problem="minimize")}
         assert row.name not in {each.name for each in registry.entries(tier="recommended")}
     finally:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import multiprocessing
 import os
 import pickle
 import subprocess
@@ -14,8 +15,19 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dpfit.core import Composition, Halted, Interact, InteractionClosed, Interactive, Stage, Step, resume
+from dpfit.core import (
+    Composition,
+    Halted,
+    Interact,
+    InteractionClosed,
+    Interactive,
+    Stage,
+    Step,
+    resume,
+)
+from dpfit.core.runner import ReleaseNotRecorded
 from dpfit.data.dataset import InMemory
+from dpfit.ledger import LedgerDamaged, LedgerUnavailable
 from dpfit.mechanisms.above_threshold import ThresholdQueries, above_threshold
 from dpfit.mechanisms.sparse_vector import SparseQueries, sparse_vector
 from dpfit.privacy import Basis, Budget
@@ -81,6 +93,9 @@ class Book:
     def abandon(self, token, why="", *, touched=True):
         self.log.append("abandon")
 
+    def advance(self, token, step, mark, previous):
+        pass
+
 
 def test_a_mechanism_that_drives_itself_makes_all_its_rounds_and_halts():
     assert Step(Counter(), WHY).run(np.zeros(1)).value == 5
@@ -106,7 +121,10 @@ def test_a_one_shot_plan_cannot_be_opened():
 def test_each_step_has_one_answer_in_threads():
     session = Step(Counter(rounds=400, stop=1000), WHY).open(np.zeros(1))
     answers: list[int] = []
-    threads = [threading.Thread(target=lambda: answers.extend(session.step() for _ in range(50))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: answers.extend(session.step() for _ in range(50)))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -131,6 +149,121 @@ def test_a_forked_child_cannot_go_on():
             os._exit(3)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+def in_child(*actions):
+    """Fork, and return how many of the actions a child refuses."""
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for action in actions:
+            try:
+                action()
+            except InteractionClosed:
+                refused += 1
+        os._exit(refused)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+FORKS = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@FORKS
+def test_a_child_cannot_close_drive_or_go_on_with_a_resumed_interaction(tmp_path):
+    plan, book = Step(Counter(), WHY), Book()
+    plan.open(np.zeros(1), store=tmp_path / "s", account=book).step()
+    again = resume(plan, tmp_path / "s", np.zeros(1), account=book)
+    assert in_child(again.step, again.close, lambda: again.drive([None])) == 3
+    assert again.step() == 2
+    assert again.close().value == 2
+    assert book.log == ["reserve", ("commit", 7)]
+
+
+@FORKS
+def test_a_grandchild_cannot_go_on_even_with_the_number_of_its_grandparent(monkeypatch):
+    session, number = Step(Counter(), WHY).open(np.zeros(1)), os.getpid()
+
+    def grandchild():
+        monkeypatch.setattr(os, "getpid", lambda: number)
+        if in_child(session.step, session.close) == 2:
+            raise InteractionClosed
+
+    assert in_child(grandchild) == 1
+
+
+@FORKS
+def test_a_child_that_is_forked_during_a_step_is_refused_at_once():
+    """The lock that another thread held at the fork stays locked in the child."""
+    session = Step(Counter(), WHY).open(np.zeros(1))
+    with session._alone():
+        assert in_child(session.step, session.close) == 2
+    assert session.step() == 1
+
+
+def _step_in_worker(session):
+    try:
+        session.step()
+    except InteractionClosed:
+        sys.exit(3)
+
+
+@FORKS
+def test_a_worker_of_multiprocessing_is_refused():
+    session = Step(Counter(), WHY).open(np.zeros(1))
+    worker = multiprocessing.get_context("fork").Process(target=_step_in_worker, args=(session,))
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 3
+    with pytest.raises(TypeError, match="copied or pickled"):
+        multiprocessing.get_context("spawn").Process(
+            target=_step_in_worker, args=(session,)
+        ).start()
+
+
+def test_a_query_cannot_use_the_interaction_that_answers_it():
+    problem = Interact(n=3, workload=ThresholdQueries(threshold=1e6), rounds=6)
+    session = above_threshold.plan(problem, Budget(epsilon=1.0)).open(np.ones(3))
+    for inner in (
+        lambda: session.step(lambda data: 0.0),
+        session.close,
+        lambda: session.drive([lambda data: 0.0]),
+    ):
+        with pytest.raises(InteractionClosed, match="must not use"):
+            session.step(lambda data, inner=inner: inner())
+    session.step(lambda data: -1e9)
+    assert session._steps == 4  # a step that failed counts
+
+
+def test_threads_that_close_commit_once():
+    book = Book()
+    session = Step(Counter(), WHY).open(np.zeros(1), account=book)
+    threads = [threading.Thread(target=session.close) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert book.log == ["reserve", ("commit", 7)]
+
+
+def test_a_release_that_the_ledger_refuses_to_close_is_withheld_for_good():
+    class Refusing(Book):
+        def commit(self, token, release):
+            raise LedgerDamaged("not in the ledger")
+
+    session = Step(Counter(), WHY).open(np.zeros(1), account=Refusing())
+    for _ in range(2):
+        with pytest.raises(LedgerDamaged):
+            session.close()
+
+
+def test_a_release_whose_closing_row_cannot_be_written_is_kept():
+    class Locked(Book):
+        def commit(self, token, release):
+            raise LedgerUnavailable("locked")
+
+    for account in (Locked(), Locked()):
+        with pytest.warns(ReleaseNotRecorded, match="locked"):
+            assert Step(Counter(), WHY).run(np.zeros(1), account=account).value == 5
 
 
 def test_every_step_can_be_the_last_before_a_kill(tmp_path):
@@ -209,7 +342,8 @@ def test_a_state_file_is_for_its_owner_and_holds_no_code(tmp_path):
     plan = Step(Counter(), WHY)
     plan.open(np.zeros(1), store=tmp_path / "s").step()
     assert (tmp_path / "s").stat().st_mode & 0o077 == 0
-    assert json.loads((tmp_path / "s").read_text())["state"]["count"] == 1
+    _, _, content = (tmp_path / "s").read_text().partition(" ")
+    assert json.loads(content)["state"]["count"] == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -251,7 +385,11 @@ def test_a_stream_is_fed_by_observe_alone():
     with pytest.raises(InteractionClosed):
         session.observe(batch(1))
     assert plan.run([batch(2), batch(1), batch(4), batch(9)]).value == 7
-    for call in (lambda: plan.open(batch(1)), lambda: plan.run(batch(1)), lambda: plan.open().step()):
+    for call in (
+        lambda: plan.open(batch(1)),
+        lambda: plan.run(batch(1)),
+        lambda: plan.open().step(),
+    ):
         with pytest.raises(ValueError, match=r"observe|batches"):
             call()
 

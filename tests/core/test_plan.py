@@ -52,7 +52,11 @@ class Shifted(Mechanism):
 
 def total(data: Any) -> float:
     """The sum of the labels of records, or of plain numbers."""
-    return float(np.sum(data.given)) if data.dataset is None else sum(float(c.labels.sum()) for c in data.chunks())
+    return (
+        float(np.sum(data.given))
+        if data.dataset is None
+        else sum(float(c.labels.sum()) for c in data.chunks())
+    )
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,15 @@ class CentredAt(Binding):
 
 @dataclass(frozen=True)
 class Deceitful(Binding):
-    """Lowers the noise of what it binds; ``tried`` says whether it can be found out when planned."""
+    """Lowers the noise of what it binds; ``tried``: whether planning can find out."""
 
     kind = "test_deceitful"
     tried: bool = False
 
     def __call__(self, plan, released):
-        return plan.map_steps(lambda mechanism: replace(mechanism, noise_multiplier=mechanism.noise_multiplier / 2))
+        return plan.map_steps(
+            lambda mechanism: replace(mechanism, noise_multiplier=mechanism.noise_multiplier / 2)
+        )
 
     def stand_in(self, plan):
         return {} if self.tried else None
@@ -158,7 +164,9 @@ def two(first: Step, second: Step, binding: Binding | None = None, **options: An
 
 
 def parts(*plans: Step, shares: tuple[float, ...] = (0.5, 0.5)) -> Composition:
-    return Composition(tuple(Stage(f"part {i}", plan, part=i) for i, plan in enumerate(plans)), shares)
+    return Composition(
+        tuple(Stage(f"part {i}", plan, part=i) for i, plan in enumerate(plans)), shares
+    )
 
 
 def test_a_composition_binds_by_name_to_what_was_released():
@@ -177,7 +185,11 @@ def test_a_composition_binds_by_name_to_what_was_released():
 
 def test_a_binding_sees_names_wherever_the_stage_stands():
     """A stage in between does not shift what a binding reads."""
-    stages = (Stage("one", step(1e-9)), Stage("other", step(1e9)), Stage("two", step(1e-9), CentredAt("one")))
+    stages = (
+        Stage("one", step(1e-9)),
+        Stage("other", step(1e9)),
+        Stage("two", step(1e-9), CentredAt("one")),
+    )
     one, _, two_ = Composition(stages).run(np.array([5.0]), random_state=1).value
     assert two_ == pytest.approx(one + 5.0, abs=1e-6)
 
@@ -207,7 +219,9 @@ def test_parts_are_disjoint_and_all_records_are_in_one():
     data = InMemory(np.zeros((4, 1)), [1.0, 10.0, 100.0, 1000.0])
     one, two_ = parts(step(1e-9), step(1e-9)).run(data, random_state=0).value
     assert one + two_ == pytest.approx(1111.0, abs=1e-6)
-    assert all(sorted(str(round(value)).count(digit) for digit in "1") == [2] for value in (one, two_))
+    assert all(
+        sorted(str(round(value)).count(digit) for digit in "1") == [2] for value in (one, two_)
+    )
 
 
 def test_coins_put_each_row_in_one_part_with_equal_chances():
@@ -223,7 +237,8 @@ def test_coins_put_each_row_in_one_part_with_equal_chances():
 def test_disjoint_parts_cost_the_worst_of_them():
     assert parts(step(2.0), step(4.0)).guarantee.mu == pytest.approx(0.5)
     both = Composition(
-        (Stage("all", step(2.0)), Stage("a", step(2.0), part=0), Stage("b", step(4.0), part=1)), (0.5, 0.5)
+        (Stage("all", step(2.0)), Stage("a", step(2.0), part=0), Stage("b", step(4.0), part=1)),
+        (0.5, 0.5),
     )
     assert both.guarantee.mu == pytest.approx(0.5 * 2**0.5)
     assert "parallel composition" in both.basis.theorem
@@ -329,14 +344,24 @@ def test_plans_round_trip_through_json(plan):
 
 
 def test_json_of_something_else_is_not_a_plan():
-    for value in ({"kind": "gaussian", "noise_multiplier": 1.0}, {"kind": "no_such_plan"}, [], "step", None):
+    for value in (
+        {"kind": "gaussian", "noise_multiplier": 1.0},
+        {"kind": "no_such_plan"},
+        [],
+        "step",
+        None,
+    ):
         with pytest.raises(ValueError, match="kind must name a known Plan"):
             plan_from_json(value)
 
 
 def test_explain_says_what_is_promised_and_why():
     text = two(step(4.2247), step(1e6)).explain()
-    for part in ("gaussian (noise multiplier 4.225), then", "epsilon = 1 at delta = 1e-6", "one record replaced"):
+    for part in (
+        "gaussian (noise multiplier 4.225), then",
+        "epsilon = 1 at delta = 1e-6",
+        "one record replaced",
+    ):
         assert part in text
     assert "adaptive composition" in text
     for part in (step(4.2247), step(1e6)):

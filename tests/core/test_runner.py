@@ -103,7 +103,10 @@ def test_data_that_the_plan_was_not_made_for_cost_nothing():
     problem = noisy_gd.example("replace").problem
     plan = noisy_gd.plan(problem, Budget(mu=1.0))
     for wrong, hint in (
-        (InMemory(np.zeros((3, 2)), np.zeros(3)), "the plan is for n = 20 records, the data have 3"),
+        (
+            InMemory(np.zeros((3, 2)), np.zeros(3)),
+            "the plan is for n = 20 records, the data have 3",
+        ),
         (InMemory(np.zeros((20, 5)), np.zeros(20)), "rows of 2 entries, got 5"),
         (np.zeros((20, 2)), "wrap it as InMemory"),
     ):
@@ -138,7 +141,7 @@ def test_diagnostics_come_on_request_only():
 
 
 def test_numpy_global_state_is_not_used():
-    """A peer draws its default key from NumPy's global generator; setting that seed must change nothing here."""
+    """A peer's default key comes from NumPy's global generator; its seed must not matter."""
     np.random.seed(0)
     first = PLAN.run(Unread()).value
     np.random.seed(0)

@@ -1,4 +1,4 @@
-"""Hostile inputs at every entry point: a bounded record or an error about public facts, never a quoted cell."""
+"""Hostile inputs: a bounded record or an error about public facts, never a quoted cell."""
 
 import math
 
@@ -24,7 +24,12 @@ def ways(X, y):
     yield "array", InMemory(X, y)
     yield "float32", InMemory(np.asarray(X, dtype=np.float32), y)
     yield "CSR", InMemory(csr_array(X), y)
-    yield "blocks", Blocks(len(y), X.shape[1], lambda: ((X[i : i + 2], y[i : i + 2]) for i in range(0, len(y), 2)))
+    yield (
+        "blocks",
+        Blocks(
+            len(y), X.shape[1], lambda: ((X[i : i + 2], y[i : i + 2]) for i in range(0, len(y), 2))
+        ),
+    )
     if X.shape[1]:  # a table without columns has no rows
         yield "frame", records_of({str(j): X[:, j] for j in range(X.shape[1])}, y)
 
@@ -46,7 +51,9 @@ def test_any_numbers_give_bounded_sums(loss):
             hessian = data.hessian(loss, theta, **GUARDS)
             assert np.linalg.norm(hessian, 2) <= len(X) * (1 + 1e-12), way
             assert np.linalg.eigvalsh(hessian).min() >= -1e-12 * len(X), way
-            np.testing.assert_allclose(data.hessian_vector(loss, theta, theta, **GUARDS), hessian @ theta, atol=1e-10)
+            np.testing.assert_allclose(
+                data.hessian_vector(loss, theta, theta, **GUARDS), hessian @ theta, atol=1e-10
+            )
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
@@ -74,10 +81,14 @@ def test_entries_without_a_column_are_not_written_anywhere():
 def test_constant_columns_and_duplicated_records():
     X, y = np.full((50, 3), 7.0), np.ones(50)
     one = InMemory(X[:1], y[:1]).clipped_sum(Squared(), np.zeros(3), grid=GRID, **GUARDS)
-    assert np.array_equal(InMemory(X, y).clipped_sum(Squared(), np.zeros(3), grid=GRID, **GUARDS), 50 * one)
+    assert np.array_equal(
+        InMemory(X, y).clipped_sum(Squared(), np.zeros(3), grid=GRID, **GUARDS), 50 * one
+    )
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint64, bool, np.float16, np.float32, ">f8", np.longdouble])
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.uint64, bool, np.float16, np.float32, ">f8", np.longdouble]
+)
 def test_types_of_numbers(dtype):
     X = np.array([[1, 0], [0, 1], [1, 1]])
     expected = InMemory(X.astype(float), np.ones(3)).gradient(Squared(), [1.0, 2.0])
@@ -87,15 +98,26 @@ def test_types_of_numbers(dtype):
 
 
 def test_numbers_beyond_doubles_are_infinite_without_a_word():
-    X, y = np.array([["1e4000", "1"], ["1", "1"]], dtype=np.longdouble), np.array([1, "1e4000"], dtype=np.longdouble)
+    X, y = (
+        np.array([["1e4000", "1"], ["1", "1"]], dtype=np.longdouble),
+        np.array([1, "1e4000"], dtype=np.longdouble),
+    )
     for rows in (X, csr_array(X)):
         assert not InMemory(rows, y).clipped_sum(Squared(), np.ones(2), grid=GRID, **GUARDS).any()
-    assert [np.isfinite(record).tolist() for record in InMemory(X, y)] == [[False, True, True], [True, True, False]]
+    assert [np.isfinite(record).tolist() for record in InMemory(X, y)] == [
+        [False, True, True],
+        [True, True, False],
+    ]
 
 
 def test_records_are_not_printed():
-    data = InMemory(np.full((2, 1), 4111.0), [4111.0, 4111.0], [SECRET, SECRET], InMemory([[4111.0]], [4111.0]))
-    assert repr(data) == "InMemory(2 records of width 1, with users, public=InMemory(1 records of width 1))"
+    data = InMemory(
+        np.full((2, 1), 4111.0), [4111.0, 4111.0], [SECRET, SECRET], InMemory([[4111.0]], [4111.0])
+    )
+    assert (
+        repr(data)
+        == "InMemory(2 records of width 1, with users, public=InMemory(1 records of width 1))"
+    )
     assert "4111" not in repr(next(data.chunks()))
 
 
@@ -107,18 +129,19 @@ def test_views_and_read_only_arrays():
         y = np.arange(2.0 * len(X))[::2]
         steps = InMemory(frozen, y).clipped_sum(Squared(), np.ones(4), grid=GRID, **GUARDS)
         assert np.array_equal(
-            steps, InMemory(X.copy(), y.copy()).clipped_sum(Squared(), np.ones(4), grid=GRID, **GUARDS)
+            steps,
+            InMemory(X.copy(), y.copy()).clipped_sum(Squared(), np.ones(4), grid=GRID, **GUARDS),
         )
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: InMemory([[SECRET]], [1.0]),
-        lambda: InMemory([[1.0, SECRET], [2.0, 3.0]], [1.0, 1.0]),
+        lambda: InMemory(np.array([[SECRET]]), [1.0]),
+        lambda: InMemory([SECRET, [2.0, 3.0]], [1.0, 1.0]),
         lambda: InMemory([[1.0], [2.0, SECRET]], [1.0, 1.0]),
         lambda: InMemory(np.array([[{"card": SECRET}]]), [1.0]),
-        lambda: InMemory([[1.0]], [SECRET]),
+        lambda: InMemory([[1.0]], np.array([SECRET])),
         lambda: InMemory(coo_array(np.eye(2)), [1.0, 2.0]),
         lambda: InMemory(csr_array(np.eye(2, dtype=complex)), [1.0, 2.0]),
         lambda: InMemory(np.ma.masked_array([[1.0]], [[True]]), [1.0]),
@@ -148,7 +171,15 @@ def test_cells_of_tables_are_mapped():
 
 @pytest.mark.parametrize(
     "cell",
-    [10**5000, np.longdouble("1e4000"), np.array([1.0]), np.array([1.0, 2.0]), [1, 2], 1 + 2j, np.complex128(1j)],
+    [
+        10**5000,
+        np.longdouble("1e4000"),
+        np.array([1.0]),
+        np.array([1.0, 2.0]),
+        [1, 2],
+        1 + 2j,
+        np.complex128(1j),
+    ],
     ids=lambda cell: type(cell).__name__,
 )
 def test_cells_of_any_kind_are_read_in_silence(cell):
@@ -179,7 +210,11 @@ def test_texts_that_are_none_are_empty_cells(tmp_path):
     frame = pd.DataFrame({"ward": pd.arrays.ArrowExtensionArray(broken["ward"])})
     schema = Schema((Category("ward", ("A", "B")),), intercept=False)
     expected = [[1, 0, 0], [0, 0, 1], [0, 1, 0]]
-    for data in (records(broken, schema), records(frame, schema), records(read_table(path), schema, users="ward")):
+    for data in (
+        records(broken, schema),
+        records(frame, schema),
+        records(read_table(path), schema, users="ward"),
+    ):
         assert data.matrix.tolist() == expected
         assert np.isnan(Table(broken).numbers("ward")).all()
     assert scan_parquet(path, schema, users="ward").users.tolist() == ["A", None, "B"]
@@ -192,7 +227,9 @@ def test_columns_that_hold_no_cells_are_public_facts():
     structs, lists = [{"q": SECRET}, {"q": SECRET}], [[SECRET], [SECRET]]
     for make in (pl.DataFrame, pa.table):
         for cells, kind in ((structs, "structs"), (lists, "lists")):
-            with pytest.raises(ValueError, match=f"column 'a' holds {kind}; it should hold numbers or texts"):
+            with pytest.raises(
+                ValueError, match=f"column 'a' holds {kind}; it should hold numbers or texts"
+            ):
                 records_of(make({"a": cells}), [0, 1])
     with pytest.raises(ValueError, match="column 'a' must have one axis, got 2"):
         records_of({"a": np.ones((2, 3))}, [0, 1])
@@ -209,15 +246,17 @@ SCHEMA = Schema((Number("age", 0, 100), Category("ward", ("A", "B"))), target=Nu
     [
         b"",
         b"\xff\xfe\x00",
-        b"age,ward,stay\n1,A\n",
-        f"age,ward,stay\n{SECRET},A,1,1,1\n".encode(),
+        b"\r\n\n",
+        f"age,ward,stay\r{SECRET},A,1,1,1\r".encode(),
         b'age,"war\n1',
     ],
 )
 def test_csv_files_that_are_none(tmp_path, content):
     path = tmp_path / "x.csv"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"x\.csv is not a readable table|no column") as error:
+    with pytest.raises(
+        ValueError, match=r"x\.csv is not a readable table|no column|CR alone"
+    ) as error:
         records(read_table(path), SCHEMA)
     assert "4111" not in str(error.value)
     assert error.value.__cause__ is None
@@ -229,7 +268,7 @@ def test_cells_of_csv_files_are_mapped(tmp_path):
     data = records(read_table(path), SCHEMA)
     assert data.n == 3
     assert np.linalg.norm(data.matrix, axis=1).max() <= SCHEMA.bound
-    assert ((data.labels >= 0) & (data.labels <= 30)).all()
+    assert np.array_equal(data.labels, [np.nan, 0.0, np.nan], equal_nan=True)
 
 
 def test_parquet_files_that_change_under_the_reader(tmp_path):

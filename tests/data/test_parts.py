@@ -1,7 +1,8 @@
 """Parallel composition on parts of a view, by brute force in integer arithmetic.
 
-Three mechanisms see a part each. Each counts units that have a one, adds geometric noise, and clamps to 0 .. n. The
-noise of a later one depends on earlier outputs. All permutations, or all assignments by coins, are enumerated.
+Three mechanisms see a part each. Each counts units that have a one, adds geometric noise, and
+clamps to 0 .. n. The noise of a later one depends on earlier outputs. All permutations, or all
+assignments by coins, are enumerated.
 """
 
 import itertools
@@ -34,14 +35,19 @@ class Drawn:
     def words(self, n):
         assert len(self._positions) == n
         # Units in one part are told apart by further digits.
-        first, self._positions = [int(position * 2**64) for position in self._positions], np.arange(n) / 16
+        first, self._positions = (
+            [int(position * 2**64) for position in self._positions],
+            np.arange(n) / 16,
+        )
         return np.array(first, dtype=np.uint64)
 
 
 @cache
 def noisy_count(true, cap, ratio):
-    """SCALE times the law of a count with geometric noise, ratio ** -abs(noise), clamped to 0 .. cap <= 6."""
-    weights = np.array([(ratio - 1) * ratio ** (6 - abs(out - true)) for out in range(cap + 1)], dtype=np.int64)
+    """SCALE times the law of a geometrically noised count, ratio ** -abs(noise), in 0 .. cap."""
+    weights = np.array(
+        [(ratio - 1) * ratio ** (6 - abs(out - true)) for out in range(cap + 1)], dtype=np.int64
+    )
     # Beyond k >= 1 the law sums to ratio ** (1 - k) / (ratio - 1), times (ratio - 1) / (ratio + 1).
     weights[0] += ratio ** (6 - true)
     weights[cap] += ratio ** (6 - cap + true)
@@ -53,10 +59,12 @@ def noisy_count(true, cap, ratio):
 
 @cache
 def transcript(counts, cap):
-    """SCALE**3 times the law of three outputs: the ratio is 3 at first and after odd outputs, 2 after even ones."""
+    """SCALE**3 times the law of three outputs; ratio 3 at first and after odd ones, else 2."""
     law = noisy_count(counts[0], cap, 3)
     for true in counts[1:]:
-        kernel = np.stack([noisy_count(true, cap, 2 if before % 2 == 0 else 3) for before in range(cap + 1)])
+        kernel = np.stack(
+            [noisy_count(true, cap, 2 if before % 2 == 0 else 3) for before in range(cap + 1)]
+        )
         law = law[..., np.newaxis] * kernel
     return law
 
@@ -65,18 +73,24 @@ def transcript(counts, cap):
 def dataset(units):
     """Units are (id, bits): a record for each bit."""
     rows = [(float(bit), name) for name, bits in units for bit in bits]
-    return InMemory(np.array([[bit] for bit, _ in rows]).reshape(-1, 1), np.zeros(len(rows)), [u for _, u in rows])
+    return InMemory(
+        np.array([[bit] for bit, _ in rows]).reshape(-1, 1),
+        np.zeros(len(rows)),
+        [u for _, u in rows],
+    )
 
 
 def ones(part):
-    """How many units of a part have a one, by records or by users: replacing one unit changes it by at most one."""
+    """Units of a part with a one, by records or by users: sensitivity one under replace-one."""
     chunk = part.whole
     hits = chunk.rows[:, 0] > 0
     return len(set(chunk.users[hits])) if part.unit == "user" else int(hits.sum())
 
 
 def counts_of(units, relation, unit, source):
-    return tuple(ones(part) for part in View(dataset(tuple(units)), relation, unit, source).parts(SHARES))
+    return tuple(
+        ones(part) for part in View(dataset(tuple(units)), relation, unit, source).parts(SHARES)
+    )
 
 
 def mixture(draws, cap):
@@ -95,7 +109,9 @@ def by_ranks(units, unit, cap):
 def by_coins(units, unit, cap):
     """Under add/remove: every assignment of units to three parts is equally likely."""
     places = itertools.product((1 / 6, 1 / 2, 5 / 6), repeat=len(units))
-    return mixture([counts_of(units, "add_remove", unit, Drawn(positions=place)) for place in places], cap)
+    return mixture(
+        [counts_of(units, "add_remove", unit, Drawn(positions=place)) for place in places], cap
+    )
 
 
 def within(some, other, ratio):
@@ -125,7 +141,10 @@ def without(units, i):
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_a_replaced_record_costs_what_the_worst_part_costs(n):
     pairs = [
-        (by_ranks(records(bits), "record", n), by_ranks(records((*bits[:i], 1, *bits[i + 1 :])), "record", n))
+        (
+            by_ranks(records(bits), "record", n),
+            by_ranks(records((*bits[:i], 1, *bits[i + 1 :])), "record", n),
+        )
         for bits in itertools.product((0, 1), repeat=n)
         for i in range(n)
         if not bits[i]
@@ -160,17 +179,21 @@ def test_a_unit_more_or_less_costs_what_the_worst_part_costs(n, unit):
     make = records if unit == "record" else persons
     for bits in itertools.product((0, 1), repeat=n) if n < 4 else [(1, 0, 1, 1, 0, 1)[:n]]:
         for i in range(n) if n < 6 else [0]:
-            some, other = (by_coins(units, unit, n) for units in (make(bits), without(make(bits), i)))
+            some, other = (
+                by_coins(units, unit, n) for units in (make(bits), without(make(bits), i))
+            )
             assert within(some, other, WORST)
             # A unit without a one is not counted; its absence changes nothing.
             assert within(some, other, 1) == (not bits[i])
 
 
 def test_a_replaced_unit_touches_one_part_of_a_fixed_order():
-    """Given the order, the loss is that of one part: the bound 3 is attained by the first mechanism."""
+    """Given the order, the loss is that of one part: the first mechanism attains 3."""
     before, after = records((0, 1, 0)), records((1, 1, 0))
     for order in itertools.permutations(range(3)):
-        some, other = (transcript(counts_of(u, "replace", "record", Drawn(order)), 3) for u in (before, after))
+        some, other = (
+            transcript(counts_of(u, "replace", "record", Drawn(order)), 3) for u in (before, after)
+        )
         assert within(some, other, WORST)
         assert order[0] != 0 or not within(some, other, 2)
 
@@ -179,7 +202,9 @@ def cut_by(units, key):
     """Planted fault: consecutive parts of the units in the order of a key."""
     bits = [int(any(bits)) for _, bits in sorted(units, key=key)]
     ends = np.cumsum([0, *part_sizes(len(bits), SHARES)])
-    return transcript(tuple(sum(bits[low:high]) for low, high in itertools.pairwise(ends)), len(bits))
+    return transcript(
+        tuple(sum(bits[low:high]) for low, high in itertools.pairwise(ends)), len(bits)
+    )
 
 
 def test_parts_in_the_order_of_ids_or_values_cost_more():
@@ -190,17 +215,19 @@ def test_parts_in_the_order_of_ids_or_values_cost_more():
 
 
 def test_a_public_order_of_renumbered_users_costs_more():
-    """Planted fault: positions that are drawn once and used again, the order of ids being that of the draws."""
+    """Planted fault: positions drawn once and reused, where ids order as the draws."""
     before = [(name, (bit,)) for name, bit in zip("bcdefg", (0, 0, 1, 1, 0, 0), strict=True)]
     after = [("z", (1,)), *before[1:]]
     for order in ((0, 1, 2, 3, 4, 5), (5, 4, 3, 2, 1, 0)):
-        some, other = (transcript(counts_of(u, "replace", "user", Drawn(order)), 6) for u in (before, after))
+        some, other = (
+            transcript(counts_of(u, "replace", "user", Drawn(order)), 6) for u in (before, after)
+        )
         assert not within(some, other, 2 * WORST)
     assert within(by_ranks(tuple(before), "user", 6), by_ranks(tuple(after), "user", 6), WORST)
 
 
 def test_cuts_by_count_cost_more_under_add_remove():
-    """Planted fault: ranks where a unit may be missing. With noise off all three parts change for some order."""
+    """Planted fault: ranks where a unit may be missing; without noise all three parts change."""
     units = records((0, 0, 1, 1, 0, 0))
     orders = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4))
     some, other = (
@@ -214,9 +241,12 @@ def test_cuts_by_count_cost_more_under_add_remove():
 @pytest.mark.parametrize("unit", ["record", "user"])
 @pytest.mark.parametrize("seed", range(20))
 def test_coupled_runs_differ_in_one_part(unit, seed):
-    """Noise off, 30 units, nested parts: the new unit takes the slot of the old one, all others stay where they are."""
+    """No noise, 30 units, nested parts: the new unit takes the old slot, others stay."""
     rng = np.random.default_rng(seed)
-    units = [(f"u{i:02}", tuple(rng.integers(0, 2, 1 if unit == "record" else rng.integers(1, 4)))) for i in range(30)]
+    units = [
+        (f"u{i:02}", tuple(rng.integers(0, 2, 1 if unit == "record" else rng.integers(1, 4))))
+        for i in range(30)
+    ]
     gone = int(rng.integers(30))
     new = (f"{rng.choice(['a', 'u15x', 'z'])}", (1,) if unit == "record" else (1, 0, 1, 1))
     after = [*units[:gone], new, *units[gone + 1 :]]
@@ -232,13 +262,19 @@ def test_coupled_runs_differ_in_one_part(unit, seed):
     for data, drawn in ((units, order), (after, coupled)):
         parts = View(dataset(tuple(data)), "replace", unit, Drawn(drawn)).parts((0.4, 0.4, 0.2))
         leaves = [leaf for part in parts for leaf in part.parts((0.5, 0.5))]
-        found.append([sorted(zip(leaf.whole.users, leaf.whole.rows[:, 0], strict=True)) for leaf in leaves])
+        found.append(
+            [sorted(zip(leaf.whole.users, leaf.whole.rows[:, 0], strict=True)) for leaf in leaves]
+        )
     assert sum(some != other for some, other in zip(*found, strict=True)) == 1
     removed = [one for one in units if one is not units[gone]]
     positions = rng.uniform(size=30)
     found = []
     for data, drawn in ((units, positions), (removed, np.delete(positions, gone))):
-        parts = View(dataset(tuple(data)), "add_remove", unit, Drawn(positions=drawn)).parts((0.4, 0.4, 0.2))
+        parts = View(dataset(tuple(data)), "add_remove", unit, Drawn(positions=drawn)).parts(
+            (0.4, 0.4, 0.2)
+        )
         leaves = [leaf for part in parts for leaf in part.parts((0.5, 0.5))]
-        found.append([sorted(zip(leaf.whole.users, leaf.whole.rows[:, 0], strict=True)) for leaf in leaves])
+        found.append(
+            [sorted(zip(leaf.whole.users, leaf.whole.rows[:, 0], strict=True)) for leaf in leaves]
+        )
     assert sum(some != other for some, other in zip(*found, strict=True)) == 1

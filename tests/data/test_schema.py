@@ -1,7 +1,8 @@
-"""Schemas: every cell lands inside the declared bounds, whatever it holds, and nothing is reported about it."""
+"""Schemas: every cell is mapped into its declared bounds, and nothing is reported."""
 
 import json
 import math
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -14,13 +15,18 @@ from dpfit.data.table import Table
 from dpfit.privacy.spec import from_json
 
 CELLS = st.one_of(
-    st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(), st.text(max_size=5), st.booleans(),
+    st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(), st.text(max_size=5),
+    st.booleans(),
     st.sampled_from(["A", "B", "1e400", "-inf", "nan", " 7 ", "\x00", b"bytes", 10**400, (1, 2)]),
 )  # fmt: skip
 
 
 def schemas(**options):
-    columns = (Number("x", -2.0, 3.0, nullable=True), Number("z", 0.0, 1e-9), Category("c", ("A", "B")))
+    columns = (
+        Number("x", -2.0, 3.0, nullable=True),
+        Number("z", 0.0, 1e-9),
+        Category("c", ("A", "B")),
+    )
     return Schema(columns, target=Number("y", 0.0, 1.0), **options)
 
 
@@ -37,7 +43,8 @@ def test_any_table_becomes_a_bounded_matrix(rows, scale, cap):
     assert np.all(np.isfinite(matrix))
     for row in matrix.tolist():
         assert math.sqrt(math.fsum(entry * entry for entry in row)) <= schema.bound
-    assert np.all((labels >= 0) & (labels <= 1))
+    assert np.array_equal(np.isnan(labels), np.isnan(Table(table).numbers("y")))
+    assert np.all(np.isnan(labels) | ((labels >= 0) & (labels <= 1)))
 
 
 def test_a_row_depends_on_that_row_only():
@@ -60,16 +67,19 @@ def test_the_bound_is_reached(scale):
 
 
 def test_an_empty_cell_of_a_narrow_range_keeps_the_bound():
-    """The middle of two neighbouring floats is one of them; as such the cell would be longer than is promised."""
-    schema = Schema((Number("x", 1 + 2**-52, 1 + 2**-51, nullable=True),), intercept=False)
+    """The middle of two adjacent floats is one of them, which exceeds the bound."""
+    column = Number("x", 1 + 2**-52, 1 + 2**-51, nullable=True)
+    schema = Schema((column,), scale="unit", intercept=False)
     assert schema.matrix({"x": [None]}).tolist() == [[0.5, 1.0]]
     assert np.linalg.norm(schema.matrix({"x": [None]})) <= schema.bound
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.float32, np.float64, np.longdouble, Fraction])
 def test_numbers_of_any_kind_are_facts(kind):
-    schema = Schema((Number("x", kind(-100), kind(100), np.True_),), row_norm=kind(2), intercept=np.False_)
-    assert schema.matrix({"x": [50.0]}).tolist() == [[0.75, 0.0]]
+    schema = Schema(
+        (Number("x", kind(-100), kind(100), np.True_),), row_norm=kind(2), intercept=np.False_
+    )
+    assert schema.matrix({"x": [50.0]}).tolist() == [[0.5, 0.0]]
     assert schema.matrix({"x": [50.0]}).dtype == np.float64
     assert Schema.from_toml(schema.to_toml()) == schema
     assert from_json(json.loads(json.dumps(schema.to_json())), Schema) == schema
@@ -77,7 +87,13 @@ def test_numbers_of_any_kind_are_facts(kind):
 
 def test_a_whole_number_is_a_category_with_and_without_its_decimal_point():
     schema = Schema.from_toml("intercept = false\n[columns.c]\ncategories = [1.0, 2.5, 'v3.0']")
-    assert schema.matrix({"c": [1.0, 1, "1.0", 2.5, "v3"]}).argmax(axis=1).tolist() == [0, 0, 0, 1, 3]
+    assert schema.matrix({"c": [1.0, 1, "1.0", 2.5, "v3"]}).argmax(axis=1).tolist() == [
+        0,
+        0,
+        0,
+        1,
+        3,
+    ]
     assert Category("c", ("1.0", "1")).codes(Table({"c": [1.0, "1.0"]})).tolist() == [1, 0]
 
 
@@ -118,13 +134,17 @@ def test_toml_and_json_round_trip():
         ("[columns.age]\nlower = 5\nupper = 5", "finite lower < upper"),
         ("[columns.age]\nlower = 0\nupper = nan", "upper must be a number"),
         ("[columns.age]\nlower = 0\nupper = 9\nwidth = 3", "it takes"),
-        ("[columns.age]\nlower = 0\nupper = 9\nnullable = 'false'", "nullable must be true or false"),
+        (
+            "[columns.age]\nlower = 0\nupper = 9\nnullable = 'false'",
+            "nullable must be true or false",
+        ),
         ("intercept = 'false'", "intercept must be true or false"),
         ("[columns.c]\ncategories = []", "non-empty"),
         ("[columns.c]\ncategories = ['a', 'a']", "twice"),
         ("colour = 3", "no entry 'colour'"),
         ("columns = 3", "must be tables"),
         ("x = ", "not valid TOML"),
+        ("x = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
         ("scale = 'log'", "scale must be one of"),
         ("row_norm = -1", "row_norm must be"),
         ("[target]\nlower = 0", "needs a name"),
@@ -146,3 +166,14 @@ def test_missing_columns_and_wrong_tables_are_public_facts():
         Table([1, 2, 3])
     with pytest.raises(ValueError, match="no target"):
         Schema(()).labels({})
+
+
+def test_numbers_are_centred_in_their_ranges_unless_the_schema_says_otherwise():
+    table, column = {"x": [0.0, 1.0, 4.0]}, Number("x", 0, 4)
+    for schema in (Schema((column,)), Schema.from_toml("[columns.x]\nlower = 0\nupper = 4\n")):
+        assert schema.matrix(table)[:, 0].tolist() == [-1.0, -0.5, 1.0]
+    old = Schema((column,), scale="unit")
+    assert old.matrix(table)[:, 0].tolist() == [0.0, 0.25, 1.0]
+    # What was written with the former default says so, and stays what it is.
+    restored = (pickle.loads(pickle.dumps(old)), from_json(old.to_json(), Schema))
+    assert all(each == old for each in (*restored, Schema.from_toml(old.to_toml())))

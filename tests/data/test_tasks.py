@@ -71,7 +71,8 @@ def test_any_order_of_additions_gives_the_sums(task):
 def test_sums_of_blocks_have_the_bits_of_pairwise_and_running_sums(size):
     data, parts = in_blocks(size), pieces(size)
     losses, gradients = pairwise(
-        (np.zeros(1), np.zeros((1, 3))), (passes.gradients(*part, THETA[np.newaxis], Logistic()) for part in parts)
+        (np.zeros(1), np.zeros((1, 3))),
+        (passes.gradients(*part, THETA[np.newaxis], Logistic()) for part in parts),
     )
     found = data.gradients(Logistic(), THETA[np.newaxis])
     assert np.array_equal(found[0], losses)
@@ -89,7 +90,9 @@ def test_sums_of_blocks_have_the_bits_of_pairwise_and_running_sums(size):
 def test_no_records_have_the_sums_zero():
     for data in (Blocks(0, 3, lambda: iter(())), InMemory(np.zeros((0, 3)), np.zeros(0))):
         for task in TASKS:
-            for one, full in zip(arrays(data.reduce(task)), arrays(InMemory(X, Y).reduce(task)), strict=True):
+            for one, full in zip(
+                arrays(data.reduce(task)), arrays(InMemory(X, Y).reduce(task)), strict=True
+            ):
                 assert (one.shape, one.dtype, one.any()) == (full.shape, full.dtype, False)
 
 

@@ -23,10 +23,13 @@ def test_contributions_are_bounded(users, most, seed):
 
 
 def test_kept_rows_are_uniform_among_a_user_s_rows():
-    """Chi-square on the 10 pairs of one user's five rows, 4000 draws, false alarm 1e-9; taking the first two fails."""
+    """Chi-square on the 10 pairs of five rows, 4000 draws, 1e-9; taking the first two fails."""
     ids = np.array(["b", "a", "a", "b", "a", "a", "a", "c"])
     source = Source(5)
-    pairs = [tuple(k for k in bounded_contributions(ids, 2, source) if ids[k] == "a") for _ in range(4000)]
+    pairs = [
+        tuple(k for k in bounded_contributions(ids, 2, source) if ids[k] == "a")
+        for _ in range(4000)
+    ]
     counts = np.unique(np.array(pairs), axis=0, return_counts=True)[1]
     assert len(counts) == 10
     assert np.sum((counts - 400.0) ** 2 / 400) < stats.chi2.isf(1e-9, 9)
@@ -43,7 +46,9 @@ def test_hostile_users():
     assert bounded_contributions([], 1, Source(0)).tolist() == []
     assert bounded_contributions([math.nan, math.nan, 1.0], 1, Source(0)).tolist() == [2]
     assert bounded_contributions(["bob", "bob", None, None], 2, Source(0)).tolist() == [0, 1]
-    assert bounded_contributions(np.array(["Alice", 1, None, "1"], dtype=object), 2, Source(0)).tolist() == [0, 1, 3]
+    assert bounded_contributions(
+        np.array(["Alice", 1, None, "1"], dtype=object), 2, Source(0)
+    ).tolist() == [0, 1, 3]
     assert bounded_contributions([2**53, 2**53 + 1, None], 1, Source(0)).tolist() == [0, 1]
     assert bounded_contributions(["a", "a\0", 10**5000], 1, Source(0)).tolist() == [0, 1]
     with pytest.raises(ValueError, match="max_rows"):

@@ -17,8 +17,21 @@ from dpfit.losses import Logistic
 from dpfit.noise import Grid, Source
 
 GRID = Grid(-20)
-SHARES = [(1.0,), (0.5, 0.5), (1 / 3,) * 3, (0.1,) * 10, (0.5, 0.25, 0.25), (0.7, 0.3), (0.01, 0.99), (0.3, 0.3, 0.4)]
-SHARES += [tuple(w / 64 for w in (1, 2, 3, 58)), (1 / 7,) * 7, tuple(np.random.default_rng(0).dirichlet(np.ones(5)))]
+SHARES = [
+    (1.0,),
+    (0.5, 0.5),
+    (1 / 3,) * 3,
+    (0.1,) * 10,
+    (0.5, 0.25, 0.25),
+    (0.7, 0.3),
+    (0.01, 0.99),
+    (0.3, 0.3, 0.4),
+]
+SHARES += [
+    tuple(w / 64 for w in (1, 2, 3, 58)),
+    (1 / 7,) * 7,
+    tuple(np.random.default_rng(0).dirichlet(np.ones(5))),
+]
 BOTH = ["replace", "add_remove"]
 
 
@@ -33,7 +46,11 @@ def in_blocks(data, cuts):
 
     def read():
         for low, high in itertools.pairwise(ends):
-            yield data.matrix[low:high], data.labels[low:high], *(() if ids is None else (ids[low:high],))
+            yield (
+                data.matrix[low:high],
+                data.labels[low:high],
+                *(() if ids is None else (ids[low:high],)),
+            )
 
     return Blocks(data.n, data.width, read, data.public)
 
@@ -71,7 +88,7 @@ def test_planned_sizes_are_the_units_in_the_intervals(shares):
 
 
 def test_cuts_at_floats_agree_with_shares():
-    """k / groups is no binary fraction; its cut is that of the exact fraction, also where n k / groups ends in 1/2."""
+    """k / groups is no binary fraction; its cut is exact, also where n k / groups ends in 1/2."""
     for groups, n in itertools.product((3, 5, 6, 10, 12, 49), range(130)):
         view = View(numbered(n), "replace", "record", Source(0))
         cut = [view.between(g / groups, (g + 1) / groups).n_units for g in range(groups)]
@@ -82,7 +99,9 @@ def test_cuts_at_floats_agree_with_shares():
 def test_parts_of_parts_have_planned_sizes():
     for n in range(0, 90, 7):
         view = View(numbered(n), "replace", "record", Source(n))
-        for part, size in zip(view.parts((0.5, 0.3, 0.2)), part_sizes(n, (0.5, 0.3, 0.2)), strict=True):
+        for part, size in zip(
+            view.parts((0.5, 0.3, 0.2)), part_sizes(n, (0.5, 0.3, 0.2)), strict=True
+        ):
             inner = part.parts((1 / 3,) * 3)
             assert tuple(one.n_units for one in inner) == part_sizes(size, (1 / 3,) * 3)
             assert sorted(itertools.chain(*map(members, inner))) == members(part)
@@ -131,7 +150,10 @@ def test_nothing_is_drawn_before_it_is_needed(relation):
 
 @pytest.mark.parametrize("relation", BOTH)
 def test_each_run_draws_afresh(relation):
-    firsts = {tuple(members(View(numbered(20), relation, "record", Source()).between(0, 0.5))) for _ in range(8)}
+    firsts = {
+        tuple(members(View(numbered(20), relation, "record", Source()).between(0, 0.5)))
+        for _ in range(8)
+    }
     assert len(firsts) > 1
 
 
@@ -146,10 +168,13 @@ def test_parts_are_uniform_under_replace_one():
 
 
 def test_parts_are_independent_coins_under_add_remove():
-    """All 27 assignments of 3 records to parts of 1/2, 1/4, 1/4, 3,200 draws, chi-square at 1e-9."""
+    """All 27 assignments of 3 records to parts 1/2, 1/4, 1/4: 3,200 draws, chi-square 1e-9."""
     source, counts = Source(6), dict.fromkeys(itertools.product(range(3), repeat=3), 0)
     for _ in range(3200):
-        parts = [members(p) for p in View(numbered(3), "add_remove", "record", source).parts((0.5, 0.25, 0.25))]
+        parts = [
+            members(p)
+            for p in View(numbered(3), "add_remove", "record", source).parts((0.5, 0.25, 0.25))
+        ]
         counts[tuple(next(j for j in range(3) if i in parts[j]) for i in range(3))] += 1
     expected = np.array([3200 * np.prod([(0.5, 0.25, 0.25)[j] for j in key]) for key in counts])
     assert np.sum((np.array(list(counts.values())) - expected) ** 2 / expected) < chi2.isf(1e-9, 26)
@@ -158,7 +183,11 @@ def test_parts_are_independent_coins_under_add_remove():
 def test_coins_are_exact_and_draw_more_digits_where_they_tie():
     """The first 64 digits of 1/3 are 0x5555...: equal words are decided by the next ones."""
     third = 0x5555555555555555
-    source = Words([third, third, third - 1, third + 1, third], [third, third - 1, 0, 0, third + 1], [0, 9, 9, 9, 9])
+    source = Words(
+        [third, third, third - 1, third + 1, third],
+        [third, third - 1, 0, 0, third + 1],
+        [0, 9, 9, 9, 9],
+    )
     view = View(numbered(5), "add_remove", "record", source)
     assert members(view.between(0, 1 / 3)) == [0, 1, 2]
     assert members(view.between(1 / 3, 1)) == [3, 4]
@@ -175,7 +204,7 @@ def test_ties_of_positions_are_broken_by_coins():
 
 
 def test_poisson_includes_each_record_at_the_stated_rate():
-    """200,000 records at rate 0.1: binomial count at two-sided 1e-7; a rate of 0.11 would be rejected."""
+    """200,000 records at rate 0.1: binomial count at two-sided 1e-7, which rejects 0.11."""
     for relation in BOTH:
         size = View(numbered(200_000), relation, "record", Source(1)).sample(rate=0.1).n_units
         low, high = binom.ppf([5e-8, 1 - 5e-8], 200_000, 0.1)
@@ -185,7 +214,7 @@ def test_poisson_includes_each_record_at_the_stated_rate():
 
 
 def test_poisson_inclusions_are_independent():
-    """Sets of 3 records at rate 1/2: all 8 subsets equally likely, 8,000 draws, chi-square at 1e-9."""
+    """Sets of 3 records at rate 1/2: all 8 subsets, 8,000 draws, chi-square at 1e-9."""
     view = View(numbered(3), "add_remove", "record", Source(2))
     counts = np.zeros(8)
     for _ in range(8000):
@@ -273,14 +302,21 @@ def test_records_are_visited_in_the_order_of_positions(relation, cuts, monkeypat
             assert sorted(rows) == members(seen)
             assert np.all(np.diff(positions) >= 0)
             assert 0 <= positions[0] <= positions[-1] < 1
-            assert [chunk.start for chunk in chunks] == [0, *np.cumsum([len(chunk) for chunk in chunks])[:-1]]
+            assert [chunk.start for chunk in chunks] == [
+                0,
+                *np.cumsum([len(chunk) for chunk in chunks])[:-1],
+            ]
             assert len(chunks) > 1
             if unit == "user":
                 users = [set(chunk.users) for chunk in chunks]
                 assert sum(map(len, users)) == len(set.union(*users))
                 assert len(set(positions)) == seen.n_units
         # The first half of the positions is what a visitor meets first.
-        early = [int(r) for c in view.fold(lambda f, c: [*f, c], []) for r in c.rows[c.positions < 0.5, 0]]
+        early = [
+            int(r)
+            for c in view.fold(lambda f, c: [*f, c], [])
+            for r in c.rows[c.positions < 0.5, 0]
+        ]
         assert sorted(early) == members(view.between(0, 0.5))
 
 
@@ -316,12 +352,18 @@ def test_a_row_map_keeps_positions(relation, unit, cuts):
         after = part.map(Doubled())
         assert members(part) == members(mapped) == members(after)
         assert (after.width, after.public.width, after.n_units) == (2, 2, part.n_units)
-        assert [row[1] for c in after.chunks() for row in c.rows] == [2.0 * i for i in members(part)]
+        assert [row[1] for c in after.chunks() for row in c.rows] == [
+            2.0 * i for i in members(part)
+        ]
         for low, high in ((0, 0.5), (0.5, 1)):
             expected = members(part.between(low, high))
-            assert members(after.between(low, high)) == members(mapped.between(low, high)) == expected
+            assert (
+                members(after.between(low, high)) == members(mapped.between(low, high)) == expected
+            )
             assert members(part.map(Renamed()).between(low, high)) == expected
-            assert members(view.map(Renamed()).between(low / 2, high / 2)) == members(view.between(low / 2, high / 2))
+            assert members(view.map(Renamed()).between(low / 2, high / 2)) == members(
+                view.between(low / 2, high / 2)
+            )
 
 
 def test_a_row_map_keeps_the_number_of_records():
@@ -376,7 +418,9 @@ def test_exact_sums_have_the_same_bits_for_1_to_64_cuts(relation, unit):
         view = View(dataset, relation, unit, Source(9))
         half, rest = view.parts((0.5, 0.5))
         yield view.clipped_sum(Logistic(), theta, grid=GRID, **guards)
-        yield half.clipped_sum(Logistic(), theta, grid=GRID, index=np.arange(0, half.n, 3), **guards)
+        yield half.clipped_sum(
+            Logistic(), theta, grid=GRID, index=np.arange(0, half.n, 3), **guards
+        )
         if not full:
             return
         for one in (half, rest, half.between(0.1, 0.7), rest.sample(rate=0.3), half.between(0, 0)):
@@ -402,9 +446,13 @@ def test_a_view_is_a_dataset():
     assert np.array_equal(part.whole.rows, held.matrix)
     assert part.users is None
     for loss in (Logistic(),):
-        assert part.gradient(loss, theta)[1] == pytest.approx(held.gradient(loss, theta)[1], rel=1e-12)
+        assert part.gradient(loss, theta)[1] == pytest.approx(
+            held.gradient(loss, theta)[1], rel=1e-12
+        )
         assert part.hessian(loss, theta) == pytest.approx(held.hessian(loss, theta), rel=1e-12)
-        assert part.hessian_vector(loss, theta, theta) == pytest.approx(held.hessian(loss, theta) @ theta, rel=1e-10)
+        assert part.hessian_vector(loss, theta, theta) == pytest.approx(
+            held.hessian(loss, theta) @ theta, rel=1e-10
+        )
         assert part.gram()[0] == pytest.approx(held.gram()[0], rel=1e-12)
     nested = View(part, "replace", "record", Source(3)).between(0, 0.5)
     assert len(set(map(tuple, nested.whole.rows)) & set(map(tuple, held.matrix))) == nested.n == 12
@@ -416,7 +464,12 @@ def test_the_caller_s_object_is_given_for_the_whole_only():
     view = View(numbered(2), "replace", "record", Source(0), given=caller)
     assert view.given is caller
     assert View(view.dataset, "replace", "record", Source(0)).given is view.dataset
-    for other in (view.between(0, 0.5), view.sample(rate=1.0), view.map(Doubled()), *view.parts((1.0,))):
+    for other in (
+        view.between(0, 0.5),
+        view.sample(rate=1.0),
+        view.map(Doubled()),
+        *view.parts((1.0,)),
+    ):
         with pytest.raises(ValueError, match="whole data only"):
             other.given  # noqa: B018
 

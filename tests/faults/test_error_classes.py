@@ -1,6 +1,7 @@
-"""One class for each kind of error that reviewers keep finding in privacy libraries, over the whole catalogue.
+"""One class for each recurring kind of privacy error, over the whole catalogue.
 
-Everything here also runs under ``python -O``, which strips asserts from the library (not from rewritten tests).
+The library has no assert, so ``python -O`` changes nothing; `make test` runs some classes under it
+all the same.
 """
 
 import ast
@@ -24,12 +25,18 @@ BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 RELATIONS = ("replace", "add_remove")
 
 
-ONE_SHOT = [(row.name, relation) for row in ENTRIES for relation in RELATIONS if row.problem != "play"]
+# A filtered mean may halt where others give numbers: tests/mechanisms/test_filtered_mean.py.
+ONE_SHOT = [
+    (row.name, relation)
+    for row in ENTRIES
+    for relation in row.relations
+    if row.problem != "play" and row.name != "filtered_mean"
+]
 
 
 @cache
 def planned(name, relation):
-    """(plan, data, neighbour) of an entry on its own example; planned once, not when tests are collected."""
+    """(plan, data, neighbour) of an entry's example; planned once, not at collection."""
     row = entry(name)
     problem, data, neighbour = row.load().example(relation)
     kind = BUDGET if "approximate" in row.guarantees else {"epsilon": 1.0}
@@ -37,7 +44,7 @@ def planned(name, relation):
 
 
 class TestWrongSensitivity:
-    """Asymmetric ranges and a zero lower bound (a peer uses the lower bound twice and adds no noise at all)."""
+    """Asymmetric ranges and a zero lower bound (a peer then adds no noise at all)."""
 
     @pytest.mark.parametrize(("lower", "upper"), [(0.0, 1.0), (0.0, 1e6), (-5.0, 0.0), (3.0, 4.0)])
     @pytest.mark.parametrize("algorithm", [gaussian_mean, laplace_mean], ids=lambda a: a.name)
@@ -46,12 +53,14 @@ class TestWrongSensitivity:
         plan = algorithm.plan(problem, Budget(**BUDGET))
         unit = algorithm.plan(Answer(n=100, workload=BoundedMean(0.0, 1.0)), Budget(**BUDGET))
         assert plan.risk.expected == pytest.approx(unit.risk.expected * (upper - lower))
-        values = {float(plan.run(np.full(100, lower), random_state=seed).value[0]) for seed in range(20)}
+        values = {
+            float(plan.run(np.full(100, lower), random_state=seed).value[0]) for seed in range(20)
+        }
         assert len(values) > 15  # on a grid some may coincide
 
 
 class TestDataDependentNormaliser:
-    """Under add/remove the number of records is private: it must not set noise, grid, shape or an exception."""
+    """Under add/remove n is private: it sets no noise, grid, shape or exception."""
 
     @pytest.mark.parametrize("algorithm", [gaussian_mean, laplace_mean], ids=lambda a: a.name)
     def test_the_declared_n_divides(self, algorithm):
@@ -63,7 +72,7 @@ class TestDataDependentNormaliser:
 
     @pytest.mark.parametrize(("name", "relation"), ONE_SHOT)
     def test_same_seed_same_noise_for_neighbours(self, name, relation):
-        """With equal bits, outputs of neighbours differ by the shift of the value only, never in kind."""
+        """With equal bits, neighbours' outputs differ by the shift of the value, never in kind."""
         plan, data, neighbour = planned(name, relation)
         one, two = (plan.run(rows, random_state=11).value for rows in (data, neighbour))
         assert np.shape(one[-1]) == np.shape(two[-1])
@@ -75,7 +84,9 @@ class TestFloatingPointNoise:
     def test_low_bits_do_not_tell_neighbours_apart(self):
         plan = gaussian_mean.plan(Answer(n=1, workload=BoundedMean(-1.0, 1.0)), Budget(mu=1.0))
         for record in (0.0, 1.0, 1 / 3, 1e-300, 5e-324):
-            values = np.array([plan.run(np.array([record]), random_state=s).value[0] for s in range(200)])
+            values = np.array(
+                [plan.run(np.array([record]), random_state=s).value[0] for s in range(200)]
+            )
             # The grid for sensitivity 2 in one dimension is 2^-12.
             assert np.all(values * 2.0**12 == np.round(values * 2.0**12))
 
@@ -89,7 +100,7 @@ class TestSamplingMatchesAccounting:
             Guarantee(event, Basis("x", relation="add_remove")).epsilon(1e-6)
 
     def test_replace_one_is_never_cheaper_than_the_same_noise_under_add_remove(self):
-        """The classic confusion: replacing is a change of twice the size for norm-bounded contributions."""
+        """Replacing is a change of twice the size for norm-bounded contributions."""
         sampled = events.Repeated(events.Sampled(events.Gaussian(2.0), 0.05), 50)
         removed = Guarantee(sampled, Basis("x", relation="add_remove"))
         assert removed.to_relation("replace").epsilon(1e-6) > removed.epsilon(1e-6)
@@ -109,7 +120,7 @@ class TestUnsafeEndOfASearch:
 
 
 class TestNotANumber:
-    """NaN and infinities in records are repaired in silence; in public parameters they are refused."""
+    """Non-finite values are repaired silently in records, refused in public parameters."""
 
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e308, -0.0, 5e-324])
     @pytest.mark.parametrize(("name", "relation"), ONE_SHOT)
@@ -122,7 +133,9 @@ class TestNotANumber:
             hostile = np.array(data, dtype=float, copy=True)
             hostile[-1] = value
         released = plan.run(hostile, random_state=0).value
-        assert np.all(np.isfinite(np.concatenate([np.ravel(part) for part in np.atleast_1d(released[-1:])])))
+        assert np.all(
+            np.isfinite(np.concatenate([np.ravel(part) for part in np.atleast_1d(released[-1:])]))
+        )
 
     @pytest.mark.parametrize("name", ["epsilon", "mu", "rho"])
     @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0.0, "1", True, None])
@@ -159,7 +172,9 @@ class TestBudgetCheckedButNotHeld:
     def test_a_filter_charges_before_and_refuses_without_charging(self):
         limit = Filter(events.Filtered(events.Pure(1.0)), "replace")
         for _ in range(10):
-            limit.charge(events.Pure(0.1) if limit.left > 0.2 else events.Pure(float(limit.left) / 2))
+            limit.charge(
+                events.Pure(0.1) if limit.left > 0.2 else events.Pure(float(limit.left) / 2)
+            )
         left = limit.left
         with pytest.raises(FilterExhausted, match="ask for more noise"):
             limit.charge(events.Pure(0.5))

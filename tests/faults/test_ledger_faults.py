@@ -1,4 +1,4 @@
-"""The ledger among crashes, crowds, damaged files and wrong clocks: never a release that is not charged.
+"""Ledgers under crashes, load, damage, wrong clocks: no release without a charge.
 
 The same load tests run in full size in benchmarks/ledger.py.
 """
@@ -24,7 +24,15 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from dpfit.core import Answer
-from dpfit.ledger import BudgetExceeded, Ledger, LedgerDamaged, LedgerError, LedgerUnavailable, chain, store
+from dpfit.ledger import (
+    BudgetExceeded,
+    Ledger,
+    LedgerDamaged,
+    LedgerError,
+    LedgerUnavailable,
+    hash_chain,
+    store,
+)
 from dpfit.mechanisms.mean import BoundedMean, laplace_mean
 from dpfit.privacy import Budget
 from ledger.promises import Outcome, pure, spend
@@ -73,7 +81,9 @@ class TestLoad:
     def benchmark(self, *options: str) -> dict:
         command = [sys.executable, str(ROOT / "benchmarks" / "ledger.py"), "--json", *options]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-        shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=300)
+        shown = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=environment, timeout=300
+        )
         return json.loads(shown.stdout)
 
     def test_eight_processes_never_overspend_and_never_lock_up(self):
@@ -88,7 +98,7 @@ class TestLoad:
 
 
 class TestOneFileManyHands:
-    """A peer's accountant records nothing after five cross-validation fits, and lets eight threads all fit."""
+    """A peer records nothing after five cross-validation fits; eight threads all fit."""
 
     def test_eight_threads_on_one_handle(self, ledger):
         with ThreadPoolExecutor(8) as pool:
@@ -175,11 +185,15 @@ class TestOneFileManyHands:
 class TestCrash:
     def test_killed_between_reserve_and_commit(self, ledger):
         script = (
-            "import os, signal, sys; from dpfit.ledger import Ledger; from ledger.promises import pure;"
-            "Ledger(sys.argv[1]).account('d').reserve(pure(0.5)); os.kill(os.getpid(), signal.SIGKILL)"
+            "import os, signal, sys; from dpfit.ledger import Ledger; from ledger.promises "
+            "import pure;"
+            "Ledger(sys.argv[1]).account('d').reserve(pure(0.5)); os.kill(os.getpid(), "
+            "signal.SIGKILL)"
         )
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
-        done = subprocess.run([sys.executable, "-c", script, str(ledger.path)], env=environment, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(ledger.path)], env=environment, check=False
+        )
         assert done.returncode == -signal.SIGKILL
         assert spent(ledger) == Fraction(1, 2)
         assert ledger.status("d").releases == 0
@@ -189,7 +203,7 @@ class TestCrash:
         def interrupted(*_arguments):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(chain, "append", interrupted)
+        monkeypatch.setattr(hash_chain, "append", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ledger.account("d").reserve(pure(0.5))
         monkeypatch.undo()
@@ -200,7 +214,12 @@ class TestCrash:
 class TestFile:
     def test_a_missing_file_is_not_made_up(self, tmp_path):
         ledger = Ledger(tmp_path / "nothing")
-        for call in (ledger.verify, ledger.export, lambda: fit(ledger), lambda: ledger.register("d", Budget(mu=1.0))):
+        for call in (
+            ledger.verify,
+            ledger.export,
+            lambda: fit(ledger),
+            lambda: ledger.register("d", Budget(mu=1.0)),
+        ):
             with pytest.raises(LedgerUnavailable, match="there is no ledger"):
                 call()
         assert not ledger.path.exists()
@@ -214,16 +233,18 @@ class TestFile:
             fit(ledger)
 
     @pytest.mark.parametrize("replaced", [False, True])
-    def test_a_file_deleted_or_replaced_during_a_spend_is_noticed(self, ledger, monkeypatch, replaced, tmp_path):
+    def test_a_file_deleted_or_replaced_during_a_spend_is_noticed(
+        self, ledger, monkeypatch, replaced, tmp_path
+    ):
         shutil.copy(ledger.path, tmp_path / "copy")
-        append = chain.append
+        append = hash_chain.append
 
         def slow(*arguments):
             entry = append(*arguments)
             os.replace(tmp_path / "copy", ledger.path) if replaced else ledger.path.unlink()
             return entry
 
-        monkeypatch.setattr(chain, "append", slow)
+        monkeypatch.setattr(hash_chain, "append", slow)
         with pytest.raises(LedgerUnavailable, match="deleted or replaced"):
             ledger.account("d").reserve(pure(0.5))
 
@@ -281,7 +302,9 @@ class TestFile:
             Ledger.create(tmp_path / "notes.txt")
         assert (tmp_path / "notes.txt").read_text() == "dear diary"
 
-    @pytest.mark.parametrize("content", [b"", b"dear diary", b"SQLite format 3\x00" + b"\x00" * 4080, b"\xff" * 9000])
+    @pytest.mark.parametrize(
+        "content", [b"", b"dear diary", b"SQLite format 3\x00" + b"\x00" * 4080, b"\xff" * 9000]
+    )
     def test_a_file_that_is_not_a_ledger(self, tmp_path, content):
         (tmp_path / "other").write_bytes(content)
         for call in (Ledger(tmp_path / "other").verify, lambda: fit(Ledger(tmp_path / "other"))):
@@ -329,10 +352,14 @@ class TestFile:
     def test_a_full_disk(self, ledger, monkeypatch):
         with closing(sqlite3.connect(ledger.path)) as db:
             (pages,) = db.execute("PRAGMA page_count").fetchone()
-        monkeypatch.setattr(store, "_SETTINGS", (*store._SETTINGS, f"PRAGMA max_page_count = {pages}"))
+        monkeypatch.setattr(
+            store, "_SETTINGS", (*store._SETTINGS, f"PRAGMA max_page_count = {pages}")
+        )
         granted = []
         with pytest.raises(LedgerUnavailable, match="disk is full"):
-            granted.extend(ledger.account("d", why="x" * 500).reserve(pure(0.001)) for _ in range(100))
+            granted.extend(
+                ledger.account("d", why="x" * 500).reserve(pure(0.001)) for _ in range(100)
+            )
         monkeypatch.undo()
         assert spent(ledger) == Fraction(len(granted), 1000)
         ledger.verify()
@@ -349,7 +376,9 @@ class TestFile:
             "except LedgerUnavailable as error:\n    sys.exit(7)\n"
         )
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
-        done = subprocess.run([sys.executable, "-c", script, str(ledger.path)], env=environment, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(ledger.path)], env=environment, check=False
+        )
         assert done.returncode == 7
         assert spent(ledger) == Fraction(1, 4)
         ledger.verify()
@@ -393,7 +422,9 @@ class TestDamage:
     def test_a_lost_page(self, long):
         content = long.path.read_bytes()
         for page in range(1, len(content) // 4096):
-            long.path.write_bytes(content[: page * 4096] + bytes(4096) + content[(page + 1) * 4096 :])
+            long.path.write_bytes(
+                content[: page * 4096] + bytes(4096) + content[(page + 1) * 4096 :]
+            )
             with pytest.raises(LedgerError):
                 long.verify()
             long.path.write_bytes(content)
@@ -412,7 +443,7 @@ class TestClock:
             def strftime(self, _format):
                 return next(self.times)
 
-        monkeypatch.setattr(chain, "datetime", Clock)
+        monkeypatch.setattr(hash_chain, "datetime", Clock)
         for _ in range(3):
             assert fit(ledger)
         times = [entry.time for entry in ledger.entries("d") if entry.kind == "reserve"]

@@ -1,4 +1,4 @@
-"""Domains against convex solvers, optimality conditions, brute force over corners, and known laws."""
+"""Domains against convex solvers, optimality, brute force over corners, known laws."""
 
 import itertools
 import json
@@ -43,7 +43,11 @@ def in_simplex_or_ball_by_solver(domain, point):
     d = domain.dimension
     if isinstance(domain, L1Ball):
         # Split into positive and negative parts, which makes the constraint linear.
-        constraint = {"type": "ineq", "fun": lambda z: domain.norm_bound - z.sum(), "jac": lambda z: -np.ones(2 * d)}
+        constraint = {
+            "type": "ineq",
+            "fun": lambda z: domain.norm_bound - z.sum(),
+            "jac": lambda z: -np.ones(2 * d),
+        }
         solved = minimize(
             lambda z: 0.5 * np.sum((z[:d] - z[d:] - point) ** 2) + 1e-9 * z.sum(),
             np.full(2 * d, 0.1 * domain.norm_bound / d),
@@ -57,7 +61,9 @@ def in_simplex_or_ball_by_solver(domain, point):
     if isinstance(domain, Simplex):
         extra = {
             "bounds": [(0, None)] * d,
-            "constraints": [{"type": "eq", "fun": lambda z: z.sum() - 1, "jac": lambda z: np.ones(d)}],
+            "constraints": [
+                {"type": "eq", "fun": lambda z: z.sum() - 1, "jac": lambda z: np.ones(d)}
+            ],
         }
     elif isinstance(domain, Box):
         extra = {"bounds": list(zip(domain.lower, domain.upper, strict=True))}
@@ -84,7 +90,9 @@ def test_projections_agree_with_a_convex_solver(domain):
     rng = np.random.default_rng(1)
     for scale in (0.3, 1.0, 4.0):
         point = domain.centre + scale * rng.normal(size=domain.dimension)
-        np.testing.assert_allclose(domain.project(point), in_simplex_or_ball_by_solver(domain, point), atol=2e-5)
+        np.testing.assert_allclose(
+            domain.project(point), in_simplex_or_ball_by_solver(domain, point), atol=2e-5
+        )
 
 
 def corners(domain):
@@ -99,12 +107,26 @@ def corners(domain):
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(BOUNDED), st.data())
 def test_projections_satisfy_the_optimality_conditions(domain, data):
-    """p is the projection of x if and only if <x - p, q - p> <= 0 for all q of the domain (its corners suffice)."""
+    """p projects x if and only if <x - p, q - p> <= 0 for all q in the domain (its corners)."""
     point = data.draw(arrays(float, domain.dimension, elements=moderate))
     nearest = domain.project(point)
     assert domain.contains(nearest, 1e-12)
     others = points_of(domain) if isinstance(domain, L2Ball) else corners(domain)
     assert np.all((others - nearest) @ (point - nearest) <= 1e-9)
+
+
+@pytest.mark.parametrize("domain", BOUNDED, ids=str)
+def test_confining_points_is_projecting_them(domain):
+    far = domain.centre + 2 * domain.radius() * np.random.default_rng(1).standard_normal(
+        (50, domain.dimension)
+    )
+    for points in (points_of(domain), far, np.concatenate([points_of(domain), far])):
+        np.testing.assert_array_equal(
+            domain.encloses(points), domain.contains(points, tolerance=0.0)
+        )
+        np.testing.assert_allclose(
+            domain.confine(points), domain.project(points), rtol=0, atol=1e-15
+        )
 
 
 @settings(max_examples=150, deadline=None)
@@ -113,7 +135,10 @@ def test_projecting_again_changes_nothing_and_distances_do_not_grow(domain, data
     pair = data.draw(arrays(float, (2, domain.dimension), elements=moderate))
     nearest = domain.project(pair)
     np.testing.assert_allclose(domain.project(nearest), nearest, rtol=0, atol=1e-14)
-    assert np.linalg.norm(nearest[0] - nearest[1]) <= np.linalg.norm(pair[0] - pair[1]) * (1 + 1e-12) + 1e-13
+    assert (
+        np.linalg.norm(nearest[0] - nearest[1])
+        <= np.linalg.norm(pair[0] - pair[1]) * (1 + 1e-12) + 1e-13
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -129,7 +154,9 @@ def test_hostile_points_are_sent_into_the_domain(domain, data):
 
 
 def test_projections_of_huge_points_keep_their_accuracy():
-    assert L1Ball(3, 1.0).project([1e300, 1e300, -1e300]) == pytest.approx([1 / 3, 1 / 3, -1 / 3], abs=1e-15)
+    assert L1Ball(3, 1.0).project([1e300, 1e300, -1e300]) == pytest.approx(
+        [1 / 3, 1 / 3, -1 / 3], abs=1e-15
+    )
     assert Simplex(3).project([1e16, 1e16 - 2, -1e308]).tolist() == [1.0, 0.0, 0.0]
     assert L2Ball(2, 1.0).project([3e300, 4e300]) == pytest.approx([0.6, 0.8], abs=1e-15)
     assert L2Ball(2, 1.0, (1e-3, 0.0)).project([5e-324, 0.0]).tolist() == [5e-324, 0.0]
@@ -148,10 +175,23 @@ def test_points_inside_are_kept_bit_for_bit(domain):
 
 
 def test_membership_has_edges():
-    assert L2Ball(2, 1.0).contains([[1.0, 0.0], [1.0, 1e-3], [0.8, 0.7]], 0.0).tolist() == [True, False, False]
-    assert Box((0.0,), (1.0,)).contains([[0.0], [1.0], [1.1], [-0.1]]).tolist() == [True, True, False, False]
+    assert L2Ball(2, 1.0).contains([[1.0, 0.0], [1.0, 1e-3], [0.8, 0.7]], 0.0).tolist() == [
+        True,
+        False,
+        False,
+    ]
+    assert Box((0.0,), (1.0,)).contains([[0.0], [1.0], [1.1], [-0.1]]).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert L1Ball(2, 1.0).contains([[0.5, -0.5], [0.6, -0.5]]).tolist() == [True, False]
-    assert Simplex(2).contains([[0.5, 0.5], [0.5, 0.6], [1.5, -0.5]]).tolist() == [True, False, False]
+    assert Simplex(2).contains([[0.5, 0.5], [0.5, 0.6], [1.5, -0.5]]).tolist() == [
+        True,
+        False,
+        False,
+    ]
     assert Simplex(2).contains([0.5, 0.6], tolerance=0.11)
     for domain in ALL:
         assert not domain.contains(np.full(domain.dimension, np.nan))
@@ -201,7 +241,9 @@ def test_linear_minimizers_agree_with_linear_programming(domain):
             best = linprog(gradient, A_eq=np.ones((1, d)), b_eq=[1.0]).fun
         else:
             best = linprog(
-                np.concatenate([gradient, -gradient]), A_ub=np.ones((1, 2 * d)), b_ub=[domain.norm_bound]
+                np.concatenate([gradient, -gradient]),
+                A_ub=np.ones((1, 2 * d)),
+                b_ub=[domain.norm_bound],
             ).fun
         found = domain.linear_minimizer(gradient)
         assert domain.contains(found, 0.0)
@@ -218,7 +260,9 @@ def test_no_point_is_below_the_linear_minimizer(domain, data):
 
 
 def test_the_linear_minimizer_of_a_ball_is_opposite_to_the_gradient():
-    assert L2Ball(2, 2.0, (1.0, 1.0)).linear_minimizer([3.0, 4.0]) == pytest.approx([1 - 1.2, 1 - 1.6])
+    assert L2Ball(2, 2.0, (1.0, 1.0)).linear_minimizer([3.0, 4.0]) == pytest.approx(
+        [1 - 1.2, 1 - 1.6]
+    )
     assert L2Ball(2, 2.0).linear_minimizer([3e300, 4e300]) == pytest.approx([-1.2, -1.6])
     assert L2Ball(2, 2.0).linear_minimizer([0.0, 0.0]).tolist() == [0.0, 0.0]
 
@@ -230,13 +274,15 @@ def test_linear_minimizers_of_what_is_not_finite_are_points_of_the_domain(domain
 
 
 def marginals(domain):
-    """Transforms of uniform points that are uniform on [0, 1], and how to shrink the points by a factor."""
+    """Transforms of uniform points to uniforms on [0, 1], and how to shrink points."""
     centre = domain.centre
     if isinstance(domain, L2Ball):
         d, size = domain.d, domain.norm_bound
         yield lambda x: (np.linalg.norm(x - centre, axis=1) / size) ** d
         # A coordinate of a uniform point of the ball, squared, has a beta law.
-        yield lambda x: stats.beta((d + 1) / 2, (d + 1) / 2).cdf(((x - centre)[:, 0] / size + 1) / 2)
+        yield lambda x: stats.beta((d + 1) / 2, (d + 1) / 2).cdf(
+            ((x - centre)[:, 0] / size + 1) / 2
+        )
     elif isinstance(domain, Box):
         for i in range(domain.dimension):
             yield lambda x, i=i: (x[:, i] - domain.lower[i]) / (domain.upper[i] - domain.lower[i])
@@ -245,7 +291,10 @@ def marginals(domain):
         for i in range(domain.d):
             yield (
                 lambda x, i=i: (
-                    0.5 + 0.5 * np.sign(x[:, i]) * stats.beta(1, domain.d).cdf(np.abs(x[:, i]) / domain.norm_bound)
+                    0.5
+                    + 0.5
+                    * np.sign(x[:, i])
+                    * stats.beta(1, domain.d).cdf(np.abs(x[:, i]) / domain.norm_bound)
                 )
             )
     else:
@@ -255,7 +304,7 @@ def marginals(domain):
 
 @pytest.mark.parametrize("domain", [d for d in BOUNDED if d != Simplex(1)], ids=str)
 def test_samples_are_uniform(domain):
-    """Kolmogorov-Smirnov on known marginals, 20,000 draws, false alarm 1e-8 each; a radius off by 6% is rejected."""
+    """Kolmogorov-Smirnov on marginals, 20,000 draws, 1e-8 each; rejects a radius off by 6%."""
     draws = domain.sample(Source(11), 20_000)
     assert draws.shape == (20_000, domain.dimension)
     assert domain.contains(draws, 1e-12).all()
@@ -263,7 +312,10 @@ def test_samples_are_uniform(domain):
         assert stats.kstest(transform(draws), "uniform").pvalue > 1e-8
     for factor in (0.94, 1.06):
         moved = domain.centre + factor * (draws - domain.centre)
-        worst = min(stats.kstest(np.clip(transform(moved), 0, 1), "uniform").pvalue for transform in marginals(domain))
+        worst = min(
+            stats.kstest(np.clip(transform(moved), 0, 1), "uniform").pvalue
+            for transform in marginals(domain)
+        )
         assert worst < 1e-8
 
 
@@ -323,7 +375,13 @@ def test_bad_sizes_are_refused(bad):
 
 
 def test_bad_boxes_and_centres_are_refused():
-    for lower, upper in (((0.0,), (0.0,)), ((0.0,), (math.inf,)), ((0.0,), (1.0, 2.0)), ((), ()), ("ab", "cd")):
+    for lower, upper in (
+        ((0.0,), (0.0,)),
+        ((0.0,), (math.inf,)),
+        ((0.0,), (1.0, 2.0)),
+        ((), ()),
+        ("ab", "cd"),
+    ):
         with pytest.raises(ValueError, match=r"lower|upper"):
             Box(lower, upper)
     with pytest.raises(ValueError, match="finite widths"):

@@ -26,6 +26,8 @@ LOSSES = {
     "pinball": Pinball(0.3),
     "quantile huber": QuantileHuber(0.3, 0.8),
     "quantile huber, steep below": QuantileHuber(0.8, 0.8),
+    "quantile huber, centred": QuantileHuber(0.8, 0.8, centred=True),
+    "quantile huber, centred, steep above": QuantileHuber(0.3, 0.8, centred=True),
     "absolute": Absolute(),
     "enveloped logistic": LipschitzEnvelope(Logistic(), 0.4),
     "enveloped squared": LipschitzEnvelope(Squared(), 0.8),
@@ -40,14 +42,18 @@ def length(x):
     return np.sqrt((x * x).sum())
 
 
-def repaired(x, label, *, row_norm=math.inf, label_lower=-math.inf, label_upper=math.inf, binary=False):
+def repaired(
+    x, label, *, row_norm=math.inf, label_lower=-math.inf, label_upper=math.inf, binary=False
+):
     """The guarded record."""
     x = np.asarray(x, dtype=np.longdouble)
     if not (np.isfinite(x).all() and math.isfinite(label)):
         return np.zeros_like(x), (1.0 if binary else min(max(0.0, label_lower), label_upper))
     if length(x) > row_norm:
         x = x * (row_norm / length(x))
-    return x, ((1.0 if label > 0 else -1.0) if binary else min(max(float(label), label_lower), label_upper))
+    return x, (
+        (1.0 if label > 0 else -1.0) if binary else min(max(float(label), label_lower), label_upper)
+    )
 
 
 def glm(X, y, theta, loss, *, clip=math.inf, **guards):
@@ -71,7 +77,9 @@ def glm(X, y, theta, loss, *, clip=math.inf, **guards):
 def moved_at_most(before, after, grid, bound):
     """Whether two sums of steps are within an l2 distance, in exact arithmetic."""
     step = Fraction(2) ** grid.exponent
-    square = sum((int(a) - int(b)) ** 2 for a, b in zip(np.ravel(before), np.ravel(after), strict=True))
+    square = sum(
+        (int(a) - int(b)) ** 2 for a, b in zip(np.ravel(before), np.ravel(after), strict=True)
+    )
     return square * step * step <= Fraction(bound) ** 2
 
 

@@ -1,4 +1,4 @@
-"""Dense sums: right against extended precision, in every layout, and the same bits for any threads."""
+"""Dense sums: right against extended precision, in all layouts, equal for any threads."""
 
 import math
 import multiprocessing
@@ -92,7 +92,9 @@ class TestAgainstExtendedPrecision:
         def at(t):
             return gradient(X, y, theta + t * direction, loss, **guards)
 
-        assert (at(h)[0] - at(-h)[0]) / (2 * h) == pytest.approx(at(0)[1] @ direction, rel=1e-6, abs=1e-6)
+        assert (at(h)[0] - at(-h)[0]) / (2 * h) == pytest.approx(
+            at(0)[1] @ direction, rel=1e-6, abs=1e-6
+        )
         product = hessian_vector(X, y, theta, direction, loss, **guards)
         assert (at(h)[1] - at(-h)[1]) / (2 * h) == pytest.approx(product, rel=1e-5, abs=1e-5)
         assert close(hessian(X, y, theta, loss, **guards) @ direction, product)
@@ -117,13 +119,18 @@ class TestWays:
             value, slope = gradient(X, y, point, SQUARED, **guards)
             assert value == values[k]
             assert np.array_equal(slope, slopes[k])
-            assert np.array_equal(clipped_sum(X, y, point, SQUARED, grid=Grid(-20), **guards), steps[k])
+            assert np.array_equal(
+                clipped_sum(X, y, point, SQUARED, grid=Grid(-20), **guards), steps[k]
+            )
 
     def test_minibatch(self):
         X, y, theta = sample(1000)
         index = np.random.default_rng(0).integers(0, 1000, 333)
         for actual, expected in [
-            (gradient(X, y, theta, SQUARED, index=index), gradient(X[index], y[index], theta, SQUARED)),
+            (
+                gradient(X, y, theta, SQUARED, index=index),
+                gradient(X[index], y[index], theta, SQUARED),
+            ),
             (gram(X, y, index=index), gram(X[index], y[index])),
         ]:
             assert close(actual[0], expected[0])
@@ -144,17 +151,28 @@ class TestWays:
         guards = {"clip": 0.6, "row_norm": 2.0}
         expected = gradient(X, y, theta, SQUARED, **guards)
         steps = clipped_sum(X, y, theta, SQUARED, grid=Grid(-20), **guards)
-        for other in (np.asfortranarray(X), wide[::2, 1::2], frozen, X[::-1][::-1], X.astype(">f8")):
+        for other in (
+            np.asfortranarray(X),
+            wide[::2, 1::2],
+            frozen,
+            X[::-1][::-1],
+            X.astype(">f8"),
+        ):
             actual = gradient(other, y, theta, SQUARED, **guards)
             assert close(actual[0], expected[0])
             assert close(actual[1], expected[1])
-            assert np.array_equal(clipped_sum(other, y, theta, SQUARED, grid=Grid(-20), **guards), steps)
+            assert np.array_equal(
+                clipped_sum(other, y, theta, SQUARED, grid=Grid(-20), **guards), steps
+            )
 
     def test_pieces_of_large_copies(self):
         X = np.asfortranarray(np.random.default_rng(0).standard_normal((30_000, 40)))
         y, theta, index = X[:, 0].copy(), X[0].copy(), np.arange(29_000)
         assert close(gradient(X, y, theta, SQUARED)[1], X.T @ (X @ theta - y))
-        assert close(gradient(X, y, theta, SQUARED, index=index)[1], X[index].T @ (X[index] @ theta - y[index]))
+        assert close(
+            gradient(X, y, theta, SQUARED, index=index)[1],
+            X[index].T @ (X[index] @ theta - y[index]),
+        )
         assert close(margins(X, theta), X @ theta)
 
     def test_float32_is_accumulated_in_float64(self):
@@ -276,7 +294,11 @@ class TestHostileShapes:
             (([[1.0]], [1.0], [1.0], SQUARED), {"index": [0.0]}, "vector of integers"),
             (([[1.0]], [1.0], [1.0], SQUARED), {"row_norm": 0.0}, "row_norm"),
             (([[1.0]], [1.0], [1.0], SQUARED), {"clip": math.nan}, "clip"),
-            (([[1.0]], [1.0], [1.0], SQUARED), {"label_lower": 1.0, "label_upper": 0.0}, "interval"),
+            (
+                ([[1.0]], [1.0], [1.0], SQUARED),
+                {"label_lower": 1.0, "label_upper": 0.0},
+                "interval",
+            ),
         ],
     )
     def test_public_facts_are_checked(self, arguments, keywords, match):

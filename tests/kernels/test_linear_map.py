@@ -19,7 +19,9 @@ def test_it_is_the_product_of_guarded_rows():
     assert np.array_equal(labels, np.clip(LABELS, -0.5, 0.5))
 
 
-@pytest.mark.parametrize("rows", [csr_array(ROWS), np.asfortranarray(ROWS), ROWS[:, ::-1][:, ::-1]], ids=str)
+@pytest.mark.parametrize(
+    "rows", [csr_array(ROWS), np.asfortranarray(ROWS), ROWS[:, ::-1][:, ::-1]], ids=str
+)
 def test_every_layout_gives_the_same_bits(rows):
     assert np.array_equal(mapped(rows, LABELS, MATRIX)[0], mapped(ROWS, LABELS, MATRIX)[0])
 
@@ -27,7 +29,9 @@ def test_every_layout_gives_the_same_bits(rows):
 def test_a_record_is_seen_the_same_in_any_company():
     together = mapped(ROWS, LABELS, MATRIX, row_norm=2.0)[0]
     for size in (1, 2, 3, 7, 16, 39):
-        assert np.array_equal(mapped(ROWS[:size], LABELS[:size], MATRIX, row_norm=2.0)[0], together[:size])
+        assert np.array_equal(
+            mapped(ROWS[:size], LABELS[:size], MATRIX, row_norm=2.0)[0], together[:size]
+        )
 
 
 def test_what_is_not_finite_becomes_neutral():

@@ -1,4 +1,4 @@
-"""The rounding bound holds for sums that are as badly conditioned as possible, and BLAS keeps to it."""
+"""The rounding bound holds for the worst-conditioned sums, and BLAS satisfies it."""
 
 import math
 from fractions import Fraction
@@ -53,7 +53,10 @@ def test_gram_keeps_to_it():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((3000, 3)) * 10.0 ** rng.integers(-8, 1, (3000, 1))
     square, _ = gram(X, np.zeros(3000))
-    exact = [[sum(Fraction(r[i]) * Fraction(r[j]) for r in X.tolist()) for j in range(3)] for i in range(3)]
+    exact = [
+        [sum(Fraction(r[i]) * Fraction(r[j]) for r in X.tolist()) for j in range(3)]
+        for i in range(3)
+    ]
     error = sum((Fraction(square[i, j]) - exact[i][j]) ** 2 for i in range(3) for j in range(3))
     bound = max(math.fsum(x * x for x in row) for row in X) * (1 + 1e-15)
     assert error <= Fraction(sum_error(3000, bound, factors=7)) ** 2

@@ -31,7 +31,9 @@ def softmax_clipped_sum(X, y, Theta, **options):
 def reference(X, y, Theta, row_norm=math.inf, clip=math.inf):
     value, gradient = 0.0, np.zeros(Theta.shape)
     for row, raw in zip(X, y, strict=True):
-        x, label = repaired(row, raw, row_norm=row_norm, label_lower=0.0, label_upper=Theta.shape[1] - 1.0)
+        x, label = repaired(
+            row, raw, row_norm=row_norm, label_lower=0.0, label_upper=Theta.shape[1] - 1.0
+        )
         logits = (x @ Theta).astype(float)
         residual = softmax(logits) - np.eye(Theta.shape[1])[int(label)]
         term = np.outer(x, residual)
@@ -74,7 +76,9 @@ def test_fixed_point():
     grid, order = Grid(-20), np.random.default_rng(1).permutation(120)
     steps = softmax_clipped_sum(X, y, Theta, clip=0.3, grid=grid)
     assert close(grid.values(steps), softmax_gradient(X, y, Theta, clip=0.3)[1], 1e-3)
-    assert np.array_equal(softmax_clipped_sum(X[order], y[order], Theta, clip=0.3, grid=grid), steps)
+    assert np.array_equal(
+        softmax_clipped_sum(X[order], y[order], Theta, clip=0.3, grid=grid), steps
+    )
     assert np.array_equal(softmax_clipped_sum(X, y, Theta, clip=0.3, grid=grid, index=order), steps)
 
 
@@ -88,13 +92,17 @@ def test_a_parameter_may_be_flat_and_there_may_be_several():
         values, gradients = passes.gradients(X, y, several, Softmax(4), clip=0.3)
         assert values[0] == value
         assert np.array_equal(gradients[0].ravel(), gradient.ravel())
-        assert np.array_equal(gradients[1].ravel(), softmax_gradient(X, y, 2 * Theta, clip=0.3)[1].ravel())
+        assert np.array_equal(
+            gradients[1].ravel(), softmax_gradient(X, y, 2 * Theta, clip=0.3)[1].ravel()
+        )
 
 
 def test_finite_differences():
     X, y, Theta = sample()
     direction, h = np.cos(np.arange(20.0)).reshape(5, 4), 1e-6
-    ahead, behind = (softmax_gradient(X, y, Theta + s * h * direction, row_norm=1.0)[0] for s in (1, -1))
+    ahead, behind = (
+        softmax_gradient(X, y, Theta + s * h * direction, row_norm=1.0)[0] for s in (1, -1)
+    )
     slope = np.sum(softmax_gradient(X, y, Theta, row_norm=1.0)[1] * direction)
     assert (ahead - behind) / (2 * h) == pytest.approx(slope, rel=1e-6)
 
@@ -110,7 +118,9 @@ def reference_hessian(X, y, Theta, row_norm=math.inf):
 
 class TestHessian:
     @pytest.mark.parametrize("index", [None, np.arange(0, 120, 7)[::-1]], ids=["all", "some"])
-    @pytest.mark.parametrize("guards", [{}, {"row_norm": 1.0}, {"row_norm": 1.0, "clip": 0.1}], ids=str)
+    @pytest.mark.parametrize(
+        "guards", [{}, {"row_norm": 1.0}, {"row_norm": 1.0, "clip": 0.1}], ids=str
+    )
     @pytest.mark.parametrize("layout", [np.asarray, np.asfortranarray, np.float32, csr_array])
     def test_against_the_reference(self, layout, guards, index):
         X, y, Theta = sample()
@@ -119,15 +129,22 @@ class TestHessian:
         picked = np.arange(120) if index is None else index
         matrix = reference_hessian(X[picked], y[picked], Theta, guards.get("row_norm", math.inf))
         assert close(passes.hessian(rows, y, Theta, Softmax(4), index=index, **guards), matrix)
-        product = passes.hessian_vector(rows, y, Theta, direction, Softmax(4), index=index, **guards)
+        product = passes.hessian_vector(
+            rows, y, Theta, direction, Softmax(4), index=index, **guards
+        )
         assert close(product, (matrix @ direction.ravel()).reshape(5, 4))
-        assert close(passes.curvature_trace(rows, y, Theta, Softmax(4), index=index, **guards), np.trace(matrix))
+        assert close(
+            passes.curvature_trace(rows, y, Theta, Softmax(4), index=index, **guards),
+            np.trace(matrix),
+        )
 
     def test_finite_differences_of_gradients(self):
         X, y, Theta = sample()
         matrix, h = passes.hessian(X, y, Theta, Softmax(4), row_norm=1.0), 1e-5
         for column, direction in zip(matrix, np.eye(20).reshape(20, 5, 4), strict=True):
-            ahead, behind = (softmax_gradient(X, y, Theta + s * h * direction, row_norm=1.0)[1] for s in (1, -1))
+            ahead, behind = (
+                softmax_gradient(X, y, Theta + s * h * direction, row_norm=1.0)[1] for s in (1, -1)
+            )
             assert close(column, ((ahead - behind) / (2 * h)).ravel(), 1e-8)
             product = passes.hessian_vector(X, y, Theta, direction, Softmax(4), row_norm=1.0)
             assert close(product.ravel(), column)
@@ -161,13 +178,17 @@ class TestHessian:
         np.testing.assert_allclose(matrix, [[small, -small], [-small, small]], rtol=1e-12)
         product = passes.hessian_vector([[1.0]], [0], [[100.0, 0.0]], [[1.0, 0.0]], Softmax(2))
         np.testing.assert_allclose(product, [[small, -small]], rtol=1e-12)
-        assert passes.curvature_trace([[1.0]], [0], [[100.0, 0.0]], Softmax(2)) == pytest.approx(2 * small, rel=1e-12)
+        assert passes.curvature_trace([[1.0]], [0], [[100.0, 0.0]], Softmax(2)) == pytest.approx(
+            2 * small, rel=1e-12
+        )
 
     @pytest.mark.parametrize("size", [5e-324, 1e-200, 1e200, 1.7e308])
     def test_extreme_rows_are_bounded(self, size):
         X, theta = [[size, -size], [math.inf, 0.0], [0.0, math.nan]], np.zeros((2, 3))
         matrix = passes.hessian(X, np.zeros(3), theta, Softmax(3), row_norm=1.0)
-        product = passes.hessian_vector(X, np.zeros(3), theta, np.ones((2, 3)), Softmax(3), row_norm=1.0)
+        product = passes.hessian_vector(
+            X, np.zeros(3), theta, np.ones((2, 3)), Softmax(3), row_norm=1.0
+        )
         # At most one row of norm one, and probabilities of one third each.
         assert np.linalg.norm(matrix, 2) <= 1 / 3 * (1 + 1e-12)
         assert (np.linalg.norm(matrix, 2) > 0.3) == (size > 1)
@@ -176,7 +197,9 @@ class TestHessian:
     def test_empty_data_and_no_features(self):
         for matrix, size in ((np.empty((0, 2)), 6), (np.empty((4, 0)), 0)):
             theta, y = np.ones((matrix.shape[1], 3)), np.zeros(len(matrix))
-            assert np.array_equal(passes.hessian(matrix, y, theta, Softmax(3)), np.zeros((size, size)))
+            assert np.array_equal(
+                passes.hessian(matrix, y, theta, Softmax(3)), np.zeros((size, size))
+            )
             assert not passes.hessian_vector(matrix, y, theta, theta, Softmax(3)).any()
 
     def test_public_facts_are_checked(self):
@@ -187,7 +210,11 @@ class TestHessian:
 
     def test_threads_do_not_matter(self, monkeypatch):
         rng = np.random.default_rng(3)
-        X, y, Theta = rng.standard_normal((20000, 6)), rng.integers(0, 3, 20000), rng.standard_normal((6, 3))
+        X, y, Theta = (
+            rng.standard_normal((20000, 6)),
+            rng.integers(0, 3, 20000),
+            rng.standard_normal((6, 3)),
+        )
         results = []
         for threads in (1, 2, 5):
             monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", threads)

@@ -17,7 +17,9 @@ LOGISTIC, SQUARED = Logistic(), Squared()
 
 def sample(n=400, d=30, dtype=np.float64):
     rng = np.random.default_rng(5)
-    X = csr_array(random_array((n, d), density=0.1, rng=rng, data_sampler=rng.standard_normal).astype(dtype))
+    X = csr_array(
+        random_array((n, d), density=0.1, rng=rng, data_sampler=rng.standard_normal).astype(dtype)
+    )
     X.data[7], X.data[20] = np.nan, np.inf
     return X, rng.standard_normal(n), rng.standard_normal(d)
 
@@ -43,14 +45,24 @@ def test_agrees_with_dense(name, guards):
 def test_second_moments_margins_and_several_points_agree_with_dense():
     X, y, theta = sample()
     full, guards = X.toarray(), {"row_norm": 1.0, "label_lower": -1.0, "label_upper": 1.0}
-    assert close(passes.hessian(X, y, theta, LOGISTIC, **guards), passes.hessian(full, y, theta, LOGISTIC, **guards))
-    for actual, expected in zip(passes.gram(X, y, **guards), passes.gram(full, y, **guards), strict=True):
+    assert close(
+        passes.hessian(X, y, theta, LOGISTIC, **guards),
+        passes.hessian(full, y, theta, LOGISTIC, **guards),
+    )
+    for actual, expected in zip(
+        passes.gram(X, y, **guards), passes.gram(full, y, **guards), strict=True
+    ):
         assert close(actual, expected)
     assert close(passes.margins(X, theta, row_norm=1.0), passes.margins(full, theta, row_norm=1.0))
-    assert close(passes.curvature_trace(X, y, theta, SQUARED), passes.curvature_trace(full, y, theta, SQUARED))
+    assert close(
+        passes.curvature_trace(X, y, theta, SQUARED),
+        passes.curvature_trace(full, y, theta, SQUARED),
+    )
     thetas = np.stack([theta, -theta])
     for actual, expected in zip(
-        passes.gradients(X, y, thetas, LOGISTIC), passes.gradients(full, y, thetas, LOGISTIC), strict=True
+        passes.gradients(X, y, thetas, LOGISTIC),
+        passes.gradients(full, y, thetas, LOGISTIC),
+        strict=True,
     ):
         assert close(actual, expected)
 
@@ -78,9 +90,13 @@ def test_wide_index_types():
     X, y, theta = sample()
     wide = X.copy()
     wide.indices, wide.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
-    assert close(passes.gradient(wide, y, theta, SQUARED)[1], passes.gradient(X, y, theta, SQUARED)[1])
+    assert close(
+        passes.gradient(wide, y, theta, SQUARED)[1], passes.gradient(X, y, theta, SQUARED)[1]
+    )
     # What a promise rests on has the same bits.
-    sums = [passes.clipped_sum(rows, y, theta, SQUARED, clip=1.0, grid=Grid(-30)) for rows in (wide, X)]
+    sums = [
+        passes.clipped_sum(rows, y, theta, SQUARED, clip=1.0, grid=Grid(-30)) for rows in (wide, X)
+    ]
     assert np.array_equal(*sums)
 
 
@@ -104,7 +120,9 @@ def test_damaged_rows_become_neutral(indices, indptr):
     assert not gradient.any()
 
 
-@pytest.mark.parametrize("indptr", [[0, 10**9, 2, 6], [0, 4, 2, 6], [0, 2, 4, 6 + 10**9], [2, 2, 4, 6], [0, 2, 6]])
+@pytest.mark.parametrize(
+    "indptr", [[0, 10**9, 2, 6], [0, 4, 2, 6], [0, 2, 4, 6 + 10**9], [2, 2, 4, 6], [0, 2, 6]]
+)
 def test_arrays_that_are_not_rows_are_refused_before_anybody_follows_them(indptr):
     X = csr_array((np.ones(6), [0, 1, 0, 1, 0, 1], [0, 2, 4, 6]), shape=(3, 2))
     X.indptr = np.array(indptr)

@@ -78,7 +78,9 @@ def test_fixed_point(loss):
     steps = vector_clipped_sum(X, theta, loss, clip=0.3, grid=grid)
     assert close(grid.values(steps), vector_gradient(X, theta, loss, clip=0.3)[1], 1e-3)
     assert np.array_equal(vector_clipped_sum(X[order], theta, loss, clip=0.3, grid=grid), steps)
-    assert np.array_equal(vector_clipped_sum(np.asfortranarray(X), theta, loss, clip=0.3, grid=grid), steps)
+    assert np.array_equal(
+        vector_clipped_sum(np.asfortranarray(X), theta, loss, clip=0.3, grid=grid), steps
+    )
 
 
 def test_finite_differences():
@@ -92,7 +94,9 @@ def test_finite_differences():
 
 def test_a_record_close_to_the_point_stays_bounded():
     theta = np.full(3, 1e8)
-    steps = vector_clipped_sum([[1e8 + 1e-7, 1e8, 1e8]], theta, Distance(), clip=1.0, grid=Grid(-20), row_norm=2e8)
+    steps = vector_clipped_sum(
+        [[1e8 + 1e-7, 1e8, 1e8]], theta, Distance(), clip=1.0, grid=Grid(-20), row_norm=2e8
+    )
     assert np.abs(steps).max() <= 2**20
 
 

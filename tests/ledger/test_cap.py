@@ -9,7 +9,7 @@ import pytest
 from dpfit.ledger.cap import cap_of
 from dpfit.privacy import Basis, Budget, Guarantee
 from dpfit.privacy import event as events
-from dpfit.privacy.charge import decimal
+from dpfit.privacy.cost import decimal
 
 GRID = [(e, d) for e in (0.01, 0.1, 1.0, 3.3, 10.0) for d in (1e-12, 1e-6, 1e-3, 0.1)]
 
@@ -44,19 +44,26 @@ def test_a_zcdp_cap_promises_the_budget(epsilon, delta, share):
 
 
 def test_a_mixture_of_leaks_and_gaussians_stays_below_the_formula():
-    """Adaptive leaks with total probability D and Gaussian DP: D + (1 - D) delta_C(epsilon), and it is attained."""
+    """Adaptive leaks of total D and GDP: D + (1 - D) delta_C(epsilon), and it is attained."""
     mu, column, epsilon = 0.8, 0.03, 0.5
     x = np.linspace(-12, 12, 480_001)
     step = x[1] - x[0]
     first, second = (np.exp(-((x - shift) ** 2) / 2) / np.sqrt(2 * np.pi) for shift in (mu, 0.0))
     formula = column + (1 - column) * float(exact_gaussian_delta(Fraction(mu) ** 2, epsilon))
-    # The leak is drawn after the Gaussian answer, with a probability that depends on it; then all is revealed.
-    for leak in (np.full_like(x, column), np.where(x > 0.5, column, column / 3), np.where(x < 0.5, column, 0.0)):
-        plain = np.maximum((1 - leak) * first - np.exp(epsilon) * (1 - leak) * second, 0).sum() * step
+    # The leak is drawn after the Gaussian answer, with a probability that depends on it; then all
+    # is revealed.
+    for leak in (
+        np.full_like(x, column),
+        np.where(x > 0.5, column, column / 3),
+        np.where(x < 0.5, column, 0.0),
+    ):
+        plain = (
+            np.maximum((1 - leak) * first - np.exp(epsilon) * (1 - leak) * second, 0).sum() * step
+        )
         assert (leak * first).sum() * step + plain <= formula + 1e-9
-    assert column + (1 - column) * np.maximum(first - np.exp(epsilon) * second, 0).sum() * step == pytest.approx(
-        formula
-    )
+    assert column + (1 - column) * np.maximum(
+        first - np.exp(epsilon) * second, 0
+    ).sum() * step == pytest.approx(formula)
 
 
 def test_other_budgets_are_their_own_caps():
@@ -73,7 +80,11 @@ def test_other_budgets_are_their_own_caps():
         (Budget(epsilon=1.0), {"currency": "gdp"}, "its own currency"),
         (Budget(mu=1.0), {"delta_share": 0.5}, "its own currency"),
         (Budget(epsilon=1.0, delta=1e-6), {"currency": "gold"}, "must be one of"),
-        (Budget(epsilon=1.0, delta=1e-6), {"currency": "pure", "delta_share": 0.5}, "leave delta_share out"),
+        (
+            Budget(epsilon=1.0, delta=1e-6),
+            {"currency": "pure", "delta_share": 0.5},
+            "leave delta_share out",
+        ),
         (Budget(epsilon=1.0, delta=1e-6), {"delta_share": 1.0}, "below 1"),
         (Budget(epsilon=1.0, delta=1e-6), {"delta_share": 2.0}, "between 0 and 1"),
     ],

@@ -35,10 +35,16 @@ def test_from_an_empty_file_to_a_verified_spend(file):
     fit(file, who="ann", why="a [first] look")
     code, text = run("show", file)
     assert code == 0
-    assert all(word in text for word in ("patients", "Budget(epsilon=1.0)", "epsilon 0.5", "record, replace"))
+    assert all(
+        word in text
+        for word in ("patients", "Budget(epsilon=1.0)", "epsilon 0.5", "record, replace")
+    )
     code, text = run("entries", file, "patients")
     assert code == 0
-    assert all(word in text for word in ("ann", "a [first] look", "reserved for laplace_mean", "not private", "survey"))
+    assert all(
+        word in text
+        for word in ("ann", "a [first] look", "reserved for laplace_mean", "not private", "survey")
+    )
     code, head = run("verify", file)
     assert (code, head.strip()) == (0, Ledger(file).verify())
     assert run("verify", file, "--expect", head.strip()) == (0, head)
@@ -46,10 +52,23 @@ def test_from_an_empty_file_to_a_verified_spend(file):
 
 def test_json_everywhere(file):
     run("create", file)
-    run("register", file, "patients", "--epsilon", "1", "--delta", "1e-6", "--currency", "zcdp", "--delta-share", "0.5")
+    run(
+        "register",
+        file,
+        "patients",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--currency",
+        "zcdp",
+        "--delta-share",
+        "0.5",
+    )
     [status] = json.loads(run("show", file, "--json")[1])
     assert set(status) == {
-        "dataset", "budget", "currency", "cap", "spent", "left", "note", "reservations", "releases", "abandoned",
+        "dataset", "budget", "currency", "cap", "spent", "left", "note", "reservations", "releases",
+        "abandoned",
     }  # fmt: skip
     assert (status["currency"], status["cap"]["delta"]) == ("zcdp", "1/2000000")
     [entry] = json.loads(run("entries", file, "patients", "--json")[1])
@@ -59,7 +78,9 @@ def test_json_everywhere(file):
     assert json.loads(run("export", file)[1]) == Ledger(file).export()
 
 
-@pytest.mark.parametrize("cap", [("--mu", "0.5"), ("--rho", "0.1"), ("--epsilon", "1", "--delta", "1e-6")])
+@pytest.mark.parametrize(
+    "cap", [("--mu", "0.5"), ("--rho", "0.1"), ("--epsilon", "1", "--delta", "1e-6")]
+)
 def test_every_kind_of_cap(file, cap):
     run("create", file)
     assert run("register", file, "d", *cap, "--unit", "user", "--relation", "add_remove")[0] == 0
@@ -73,7 +94,10 @@ def test_every_kind_of_cap(file, cap):
         (("create", "{file}"), "already"),
         (("register", "{file}", "patients"), "exactly one of epsilon, mu and rho"),
         (("register", "{file}", "patients", "--epsilon", "-1"), "above 0"),
-        (("register", "{file}", "patients", "--epsilon", "1", "--unit", "people"), "must be one of"),
+        (
+            ("register", "{file}", "patients", "--epsilon", "1", "--unit", "people"),
+            "must be one of",
+        ),
         (("register", "{file}", "known", "--epsilon", "2"), "cannot be changed"),
         (("entries", "{file}", "patients"), "not registered"),
         (("verify", "{file}", "--expect", "abc"), "expected hash"),

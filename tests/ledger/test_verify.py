@@ -1,4 +1,4 @@
-"""Any change to a ledger is found: by the chain, by accounting again, or by a hash kept elsewhere."""
+"""Any change to a ledger is found: by chain, by accounting, or by a hash kept elsewhere."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from dpfit.ledger import Ledger, LedgerDamaged, chain, store
+from dpfit.ledger import Ledger, LedgerDamaged, hash_chain, store
 from dpfit.privacy import Budget
 from dpfit.privacy import event as events
 from ledger.promises import Promise, pure, spend
@@ -23,7 +23,7 @@ def ledger(tmp_path):
 
 
 def tamper(ledger, *statements):
-    """Change rows behind the ledger's back, as someone with SQL would, and put the triggers back."""
+    """Change rows by SQL, and put the triggers back."""
     triggers = [sql for sql in store.SCHEMA if "TRIGGER" in sql]
     with closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
         for sql in triggers:
@@ -38,21 +38,32 @@ def forge(ledger, change):
     """Change rows and seal the whole chain anew, as someone with the code would."""
     with closing(sqlite3.connect(ledger.path)) as db:
         names = [row[1] for row in db.execute("PRAGMA table_info(entries)")]
-        rows = [dict(zip(names, row, strict=True)) for row in db.execute("SELECT * FROM entries ORDER BY id")]
+        rows = [
+            dict(zip(names, row, strict=True))
+            for row in db.execute("SELECT * FROM entries ORDER BY id")
+        ]
     rows = change(rows) or rows
-    statements, previous, pointers = [("DELETE FROM entries",), ("DELETE FROM datasets",)], chain.GENESIS, {}
+    statements, previous, pointers = (
+        [("DELETE FROM entries",), ("DELETE FROM datasets",)],
+        hash_chain.GENESIS,
+        {},
+    )
     for row in rows:
         columns = (*(row[name] for name in names[:-2]), previous)
-        previous = chain.seal(columns)
-        statements.append((f"INSERT INTO entries VALUES ({', '.join('?' * len(names))})", *columns, previous))
+        previous = hash_chain.seal(columns)
+        statements.append(
+            (f"INSERT INTO entries VALUES ({', '.join('?' * len(names))})", *columns, previous)
+        )
         first = pointers.get(row["dataset"], (None, row["id"]))[1]
         pointers[row["dataset"]] = (row["dataset"], first, row["id"], previous)
-    statements += [("INSERT INTO datasets VALUES (?, ?, ?, ?)", *pointer) for pointer in pointers.values()]
+    statements += [
+        ("INSERT INTO datasets VALUES (?, ?, ?, ?)", *pointer) for pointer in pointers.values()
+    ]
     tamper(ledger, *statements)
 
 
 def edit(row, **facts):
-    row["facts"] = chain.canonical(json.loads(row["facts"]) | facts)
+    row["facts"] = hash_chain.canonical(json.loads(row["facts"]) | facts)
 
 
 def test_a_sound_ledger_verifies_to_its_head(ledger):
@@ -64,7 +75,7 @@ def test_a_sound_ledger_verifies_to_its_head(ledger):
 
 
 def test_an_empty_ledger_verifies(tmp_path):
-    assert Ledger.create(tmp_path / "empty.ledger").verify() == chain.GENESIS
+    assert Ledger.create(tmp_path / "empty.ledger").verify() == hash_chain.GENESIS
 
 
 def test_resealing_the_same_rows_is_the_identity(ledger):
@@ -121,15 +132,24 @@ def latest(rows):
 
 
 FORGERIES = {
-    "a lower price": (lambda rows: edit(rows[3], price={"amount": "1/10", "delta": "0/1"}), "below what"),
+    "a lower price": (
+        lambda rows: edit(rows[3], price={"amount": "1/10", "delta": "0/1"}),
+        "below what",
+    ),
     "a negative price": (
         lambda rows: edit(rows[3], price={"amount": "-1/5", "delta": "0/1"}),
         "below what",
     ),
-    "a weaker promise": (lambda rows: edit(rows[3], guarantee=pure(0.5).guarantee.to_json()), "below what"),
+    "a weaker promise": (
+        lambda rows: edit(rows[3], guarantee=pure(0.5).guarantee.to_json()),
+        "below what",
+    ),
     "another unit": (lambda rows: edit(rows[3], guarantee=ALIEN), "unit 'user'"),
     "a lower total": (lambda rows: rows[6].update(amount="1/10"), "not the sum"),
-    "a larger limit": (lambda rows: edit(rows[0], limit={"amount": "2/1", "delta": "0/1"}), "its limit"),
+    "a larger limit": (
+        lambda rows: edit(rows[0], limit={"amount": "2/1", "delta": "0/1"}),
+        "its limit",
+    ),
     "no limit": (lambda rows: edit(rows[0], limit=None), "accounted again"),
     "an unknown event": (lambda rows: edit(rows[3], guarantee={"kind": "x"}), "accounted again"),
     "a row left out": (lambda rows: rows[:3] + rows[4:], "chain breaks"),
@@ -155,16 +175,27 @@ def test_a_forged_chain_is_found_by_accounting_again(ledger, name):
 
 def returned(rows, **columns):
     """A row that gives the price of the last reservation back, put in place of its release."""
-    rows[6].update(kind="abandon", facts=chain.canonical({"why": "", "budget": "given back"}), **columns)
+    rows[6].update(
+        kind="abandon", facts=hash_chain.canonical({"why": "", "budget": "given back"}), **columns
+    )
 
 
 RETURNS = {
     "after a row that says so": (lambda rows: returned(rows, amount="3/10"), None),
     "more than the price": (lambda rows: returned(rows, amount="2/10"), "not the sum"),
     "of no reservation": (lambda rows: returned(rows, amount="3/10", reservation=None), "not open"),
-    "of another dataset": (lambda rows: returned(rows, amount="3/10", dataset="e"), "accounted again|not open"),
-    "by a release": (lambda rows: (returned(rows, amount="3/10"), rows[6].update(kind="release")), "not the sum"),
-    "by a row that says nothing": (lambda rows: (returned(rows, amount="3/10"), edit(rows[6], budget="")), "not say"),
+    "of another dataset": (
+        lambda rows: returned(rows, amount="3/10", dataset="e"),
+        "accounted again|not open",
+    ),
+    "by a release": (
+        lambda rows: (returned(rows, amount="3/10"), rows[6].update(kind="release")),
+        "not the sum",
+    ),
+    "by a row that says nothing": (
+        lambda rows: (returned(rows, amount="3/10"), edit(rows[6], budget="")),
+        "not say",
+    ),
     "by a row that keeps it": (
         lambda rows: (returned(rows, amount="3/10"), edit(rows[6], budget="stays spent")),
         "not the sum",
@@ -187,7 +218,11 @@ def test_a_forged_spend_beyond_the_cap_is_found(ledger):
     def overspend(rows):
         for row in rows:
             if row["kind"] == "reserve":
-                edit(row, guarantee=pure(0.4).guarantee.to_json(), price={"amount": "2/5", "delta": "0/1"})
+                edit(
+                    row,
+                    guarantee=pure(0.4).guarantee.to_json(),
+                    price={"amount": "2/5", "delta": "0/1"},
+                )
         for row, total in zip(rows, ("0/1", "2/5", "2/5", "4/5", "4/5", "6/5", "6/5"), strict=True):
             row["amount"] = total
 
@@ -216,7 +251,12 @@ def test_a_backup_put_back_is_found_by_a_hash_kept_elsewhere(ledger, tmp_path):
 
 @pytest.mark.parametrize(
     "statement",
-    ["DROP TRIGGER no_update", "DROP INDEX histories", "CREATE TABLE more (x)", "ALTER TABLE entries ADD COLUMN x"],
+    [
+        "DROP TRIGGER no_update",
+        "DROP INDEX histories",
+        "CREATE TABLE more (x)",
+        "ALTER TABLE entries ADD COLUMN x",
+    ],
 )
 def test_a_changed_schema_is_found(ledger, statement):
     with closing(sqlite3.connect(ledger.path)) as db:

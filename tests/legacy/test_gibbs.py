@@ -19,8 +19,10 @@ def cases(name):
 def test_a_localized_step_has_the_guarantee_of_its_stages_and_does_not_run():
     for case in cases("localized_asap"):
         mechanism = {"kind": "localized_sample", "stages": case["plan"]}
-        plan = plan_from_json({"kind": "step", "mechanism": mechanism, "why": case["guarantee"]["basis"]})
-        assert plan.guarantee.epsilon(1e-6) == pytest.approx(case["epsilon"], rel=1e-12)
+        plan = plan_from_json(
+            {"kind": "step", "mechanism": mechanism, "why": case["guarantee"]["basis"]}
+        )
+        assert plan.guarantee.epsilon(1e-6) == pytest.approx(case["epsilon"], rel=1e-9)
         assert plan.basis.to_json() == case["guarantee"]["basis"]
         assert plan.work.passes > 20
         with pytest.raises(ValueError, match="plan it anew"):
@@ -30,13 +32,17 @@ def test_a_localized_step_has_the_guarantee_of_its_stages_and_does_not_run():
 def test_split_stages_have_their_guarantee_and_do_not_run():
     for case in cases("iterated_exponential_mechanism_sco"):
         plan = plan_from_json(case["plan"])
-        assert plan.guarantee.epsilon(1e-6) == pytest.approx(case["epsilon"], rel=1e-12)
+        assert plan.guarantee.epsilon(1e-6) == pytest.approx(case["epsilon"], rel=1e-9)
         with pytest.raises(ValueError, match="plan it anew"):
             plan.run(InMemory(np.ones((200, 1)), np.zeros(200)), random_state=1)
 
 
 def test_parts_by_index_are_refused_where_a_row_may_be_removed():
-    (case,) = (one for one in cases("iterated_exponential_mechanism_sco") if one["plan"]["mechanism"]["by"] == "coin")
+    (case,) = (
+        one
+        for one in cases("iterated_exponential_mechanism_sco")
+        if one["plan"]["mechanism"]["by"] == "coin"
+    )
     stored = {**case["plan"], "mechanism": {**case["plan"]["mechanism"], "by": "index"}}
     with pytest.raises(ValueError, match="removing a row"):
         plan_from_json(stored)

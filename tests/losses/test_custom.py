@@ -12,7 +12,9 @@ from dpfit.losses import Bounds, CustomLoss, JaxLoss, Logistic, SquaredDistance,
 def logistic(**declared):
     return CustomLoss(
         value_function=lambda theta, rows, labels: Logistic().value(rows @ theta, labels),
-        gradient_function=lambda theta, rows, labels: Logistic().slope(rows @ theta, labels)[:, None] * rows,
+        gradient_function=lambda theta, rows, labels: (
+            Logistic().slope(rows @ theta, labels)[:, None] * rows
+        ),
         **({"lipschitz_bound": 1.0, "is_convex": True} | declared),
     )
 
@@ -31,7 +33,11 @@ def test_declared_constants_are_returned_as_declared():
     assert loss.smoothness(Bounds(1.0)).value == 0.25
     assert logistic(lipschitz_diff_bound=1.5).lipschitz_diff(Bounds(1.0)).value == 1.5
     assert logistic().smoothness(Bounds(1.0)) is None
-    for bad in ({"lipschitz_bound": -1.0}, {"lipschitz_diff_bound": 2.5}, {"smoothness_bound": float("nan")}):
+    for bad in (
+        {"lipschitz_bound": -1.0},
+        {"lipschitz_diff_bound": 2.5},
+        {"smoothness_bound": float("nan")},
+    ):
         with pytest.raises(ValueError, match="bound"):
             logistic(**bad)
 
@@ -39,15 +45,25 @@ def test_declared_constants_are_returned_as_declared():
 def test_wrong_shapes_of_results_are_said():
     theta, rows, labels = data()
     wrong = CustomLoss(
-        value_function=lambda *_: np.zeros(3), gradient_function=lambda *_: np.zeros(3), lipschitz_bound=1.0
+        value_function=lambda *_: np.zeros(3),
+        gradient_function=lambda *_: np.zeros(3),
+        lipschitz_bound=1.0,
     )
-    with pytest.raises(ValueError, match=r"value_function must return an array of shape \(50,\), got \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"value_function must return an array of shape \(50,\), got \(3,\)"
+    ):
         wrong.value(theta, rows, labels)
     with pytest.raises(ValueError, match=r"gradient_function .* \(50, 4\)"):
         wrong.gradient(theta, rows, labels)
-    text = CustomLoss(value_function=lambda *_: ["x4111"], gradient_function=lambda *_: "x4111", lipschitz_bound=1.0)
+    text = CustomLoss(
+        value_function=lambda *_: ["x4111"],
+        gradient_function=lambda *_: "x4111",
+        lipschitz_bound=1.0,
+    )
     for method in (text.value, text.gradient):
-        with pytest.raises(ValueError, match=r"what \w+_function returns must be an array of numbers") as error:
+        with pytest.raises(
+            ValueError, match=r"what \w+_function returns must be an array of numbers"
+        ) as error:
             method(theta, rows, labels)
         assert "4111" not in str(error.value)
     with pytest.raises(ValueError, match="as many labels"):
@@ -81,7 +97,8 @@ class TestJax:
         import jax
 
         return JaxLoss(
-            function=lambda theta, example: jax.nn.softplus(-example[1] * (example[0] @ theta)), lipschitz_bound=1.0
+            function=lambda theta, example: jax.nn.softplus(-example[1] * (example[0] @ theta)),
+            lipschitz_bound=1.0,
         )
 
     def test_values_gradients_and_clipped_sums_agree_with_numpy(self, jax_logistic):
@@ -94,8 +111,12 @@ class TestJax:
 
     def test_losses_without_labels(self):
         theta, rows, _ = data()
-        loss = JaxLoss(function=lambda theta, row: 0.5 * ((theta - row) ** 2).sum(), lipschitz_bound=1.0)
-        np.testing.assert_allclose(loss.gradient(theta, rows), SquaredDistance().gradient(theta, rows), atol=1e-12)
+        loss = JaxLoss(
+            function=lambda theta, row: 0.5 * ((theta - row) ** 2).sum(), lipschitz_bound=1.0
+        )
+        np.testing.assert_allclose(
+            loss.gradient(theta, rows), SquaredDistance().gradient(theta, rows), atol=1e-12
+        )
         assert loss.clipped_sum(theta, rows[:0], None, 1.0).tolist() == [0.0] * 4
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300, 1e-300, 5e-324])

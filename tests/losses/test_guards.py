@@ -1,4 +1,4 @@
-"""Guards: bounds hold in exact arithmetic for any input, and a guarded record depends on that record only."""
+"""Guards: bounds hold exactly for any input; a record depends on itself only."""
 
 import json
 import math
@@ -37,9 +37,14 @@ NASTY = [
 ]
 BAD = [math.nan, math.inf, -math.inf]
 entries = st.one_of(
-    st.sampled_from(NASTY), st.floats(allow_nan=True, allow_infinity=True), st.floats(-2, 2), st.sampled_from(BAD)
+    st.sampled_from(NASTY),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.floats(-2, 2),
+    st.sampled_from(BAD),
 )
-finite_entries = st.one_of(st.sampled_from(NASTY), st.floats(allow_nan=False, allow_infinity=False), st.floats(-2, 2))
+finite_entries = st.one_of(
+    st.sampled_from(NASTY), st.floats(allow_nan=False, allow_infinity=False), st.floats(-2, 2)
+)
 radii = st.sampled_from([1e-100, 1e-9, 0.1, 1 / 3, 1.0, 2.0, math.pi, 1e9, 1e100])
 
 
@@ -80,7 +85,7 @@ def test_rows_well_inside_are_kept_and_others_only_shrunk(row, radius):
 
 @pytest.mark.parametrize("d", [1, 2, 7, 8, 9, 127, 128, 129, 1000])
 def test_long_rows_of_unit_norm_stay_in_the_ball(d):
-    """Rows scaled to norm one in floating point are the hard case: half of them are too long by an ulp."""
+    """Rows of floating-point norm one are the hard case: half are too long by an ulp."""
     rng = np.random.default_rng(d)
     rows = rng.normal(size=(20, d)) * 10.0 ** rng.uniform(-3, 3, (20, d))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -238,7 +243,13 @@ def test_boxes_take_any_sequence_of_numbers():
 
 
 def test_bad_boxes_intervals_and_classes_are_refused():
-    for lower, upper in ((1.0, 0.0), (math.nan, 1.0), (0.0, math.inf), ((0.0, 1.0), (1.0,)), (0.0, (1.0,))):
+    for lower, upper in (
+        (1.0, 0.0),
+        (math.nan, 1.0),
+        (0.0, math.inf),
+        ((0.0, 1.0), (1.0,)),
+        (0.0, (1.0,)),
+    ):
         with pytest.raises(ValueError, match="lower"):
             FeatureBox(lower, upper)
     for lower, upper in ((1.0, 1.0), (math.nan, 1.0), (0.0, math.inf), (None, 1.0)):

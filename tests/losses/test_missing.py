@@ -43,7 +43,12 @@ def squared(theta, example):
 
 
 def custom(**changed):
-    given = {"value_function": value, "gradient_function": gradient, "lipschitz_bound": 1.0, "is_convex": True}
+    given = {
+        "value_function": value,
+        "gradient_function": gradient,
+        "lipschitz_bound": 1.0,
+        "is_convex": True,
+    }
     return CustomLoss(**(given | {"smoothness_bound": 0.25} | changed))
 
 
@@ -69,7 +74,8 @@ try:
     plan.run([[0.0, 0.0]])
 except ValueError as error:
     said = str(error)
-print(json.dumps([plan.guarantee.to_json(), plan.fingerprint, plan.to_json(), plan.explain(), said]))
+stored = plan.guarantee.to_json(), plan.fingerprint, plan.to_json()
+print(json.dumps([*stored, plan.explain(), said]))
 """
 
 
@@ -87,10 +93,16 @@ def test_a_plan_with_a_loss_of_the_caller_is_charged_written_read_and_run(kind, 
     ledger.verify()
 
     text = json.dumps(reserved["plan"])
-    done = subprocess.run([sys.executable, "-c", READ], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", READ], input=text, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     guarantee, fingerprint, written, explained, said = json.loads(done.stdout)
-    assert (guarantee, fingerprint, written) == (plan.guarantee.to_json(), plan.fingerprint, plan.to_json())
+    assert (guarantee, fingerprint, written) == (
+        plan.guarantee.to_json(),
+        plan.fingerprint,
+        plan.to_json(),
+    )
     assert explained == plan.explain()
     assert any(a["status"] == "declared" for a in guarantee["basis"]["assumptions"])
     assert "plan.with_loss(loss)" in said
@@ -119,7 +131,13 @@ def test_a_plan_whose_loss_is_missing_is_refused_before_the_charge(tmp_path):
 def test_the_loss_is_put_back_wherever_it_is():
     step, loss = planned(custom(), output_perturbation), custom()
     inner = Composition((Stage("only", step),))
-    plan = Composition((Stage("one", planned(Logistic(), clip_norm=0.5)), Stage("two", step), Stage("three", inner)))
+    plan = Composition(
+        (
+            Stage("one", planned(Logistic(), clip_norm=0.5)),
+            Stage("two", step),
+            Stage("three", inner),
+        )
+    )
     again = plan_from_json(plan.to_json())
     filled = again.with_loss(loss)
     assert filled == plan
@@ -209,13 +227,19 @@ class Brought:
 
 
 def test_a_sampler_of_the_caller_is_written_and_refuses_to_run_when_read():
-    problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), n_features=1, domain=L2Ball(1, 1.0), ridge=0.1)
+    problem = Minimize(
+        n=100, loss=Logistic(), bounds=Bounds(1.0), n_features=1, domain=L2Ball(1, 1.0), ridge=0.1
+    )
     options = {"certificate": WithinGaussian(0.01), "sampler": lambda temperature: Brought()}
     plan = dp_from_sampler_closeness.plan(problem, Budget(mu=0.5), **options)
     records = InMemory(np.full((100, 1), 0.5), np.ones(100))
     assert plan.run(records, random_state=1).value.shape == (1,)
     again = plan_from_json(json.loads(json.dumps(plan.to_json())))
     assert isinstance(again, Step)
-    assert (again.guarantee, again.work, again.to_json()) == (plan.guarantee, plan.work, plan.to_json())
+    assert (again.guarantee, again.work, again.to_json()) == (
+        plan.guarantee,
+        plan.work,
+        plan.to_json(),
+    )
     with pytest.raises(ValueError, match=r"sampler '.*Brought'.*plan again"):
         again.run(records)

@@ -21,7 +21,9 @@ def halting_law(answers, epsilon, sensitivity=1.0, threshold=0.0, fresh_threshol
     """P(halt at each query), and of never halting, by quadrature over the threshold noise."""
     b1, b2 = 2 * sensitivity / epsilon, 4 * sensitivity / epsilon
     nodes, weights = np.polynomial.legendre.leggauss(40)
-    edges = np.concatenate([-np.geomspace(40 * b1, 1e-3, 25), [0.0], np.geomspace(1e-3, 40 * b1, 25)])
+    edges = np.concatenate(
+        [-np.geomspace(40 * b1, 1e-3, 25), [0.0], np.geomspace(1e-3, 40 * b1, 25)]
+    )
     half, middle = np.diff(edges)[:, None] / 2, (edges[1:] + edges[:-1])[:, None] / 2
     rho, weight = (middle + half * nodes).ravel(), (half * weights).ravel()
     weight = weight * laplace.pdf(rho, scale=b1)
@@ -39,13 +41,18 @@ def sequences():
         yield base, base + rng.uniform(-1, 1, size=6)
     for level in (-4.0, 0.0, 3.0):
         base = np.full(6, level)
-        yield base, base + np.array([1, 1, 1, 1, 1, -1.0])  # all up, the last one down: the worst pair
+        yield (
+            base,
+            base + np.array([1, 1, 1, 1, 1, -1.0]),
+        )  # all up, the last one down: the worst pair
         yield base, base - np.array([1, 1, 1, 1, 1, -1.0])
 
 
 def worst_ratio(epsilon, sensitivity=1.0, **variant):
     ratios = [
-        np.max(np.abs(np.log(halting_law(a, epsilon, **variant) / halting_law(b, epsilon, **variant))))
+        np.max(
+            np.abs(np.log(halting_law(a, epsilon, **variant) / halting_law(b, epsilon, **variant)))
+        )
         for a, b in sequences()
     ]
     return max(ratios) * sensitivity
@@ -59,19 +66,22 @@ def test_no_transcript_is_more_than_epsilon_apart(epsilon):
 
 
 def test_broken_variants_are_seen():
-    """Sensitivity understated by 2 (half the noise) passes epsilon; so does a threshold redrawn for every query."""
+    """Half the noise exceeds epsilon; so does a threshold redrawn for every query."""
     assert worst_ratio(2.0) > 1.0
     far = np.zeros(40)
     shifted = far + 1.0
     redrawn = np.abs(
-        np.log(halting_law(far, 1.0, fresh_threshold=True) / halting_law(shifted, 1.0, fresh_threshold=True))
+        np.log(
+            halting_law(far, 1.0, fresh_threshold=True)
+            / halting_law(shifted, 1.0, fresh_threshold=True)
+        )
     )
     assert redrawn[-1] > 1.0
 
 
 @pytest.mark.parametrize("halt", ["above", "below"])
 def test_halting_times_follow_the_law(halt):
-    """Chi-square over 7 outcomes, 3,000 runs, false alarm 1e-9; the law of a 15% larger epsilon is rejected."""
+    """Chi-square on 7 outcomes, 3,000 runs, 1e-9; rejects the law of a 15% larger epsilon."""
     answers = np.array([-3.0, -1.0, 0.0, 1.0, 2.0, 4.0])
     sign = 1.0 if halt == "above" else -1.0
     plan = planned(epsilon=1.0, halt=halt)
@@ -102,12 +112,19 @@ def test_it_is_dead_after_halting():
 
 def test_it_ends_after_the_planned_number_of_rounds():
     plan = planned(epsilon=50.0, rounds=3)
-    assert plan.run(np.zeros(3), [lambda data: -100.0] * 10, random_state=0).value == (False, False, False)
+    assert plan.run(np.zeros(3), [lambda data: -100.0] * 10, random_state=0).value == (
+        False,
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e308])
 def test_queries_that_are_not_numbers_are_bounded(value):
-    assert planned(threshold=5.0).open(np.zeros(3), random_state=0).step(lambda data: value) in (True, False)
+    assert planned(threshold=5.0).open(np.zeros(3), random_state=0).step(lambda data: value) in (
+        True,
+        False,
+    )
 
 
 def test_bad_plans_and_queries_are_refused():
@@ -116,7 +133,9 @@ def test_bad_plans_and_queries_are_refused():
     with pytest.raises(ValueError, match="threshold must be finite"):
         ThresholdQueries(math.inf)
     with pytest.raises(ValueError, match="pure epsilon"):
-        above_threshold.plan(Interact(n=1, workload=ThresholdQueries(1.0), rounds=1), Budget(mu=1.0))
+        above_threshold.plan(
+            Interact(n=1, workload=ThresholdQueries(1.0), rounds=1), Budget(mu=1.0)
+        )
     with pytest.raises(TypeError, match="function"):
         planned().open(np.zeros(3)).step(3.0)
 

@@ -19,17 +19,23 @@ RELATIONS = ("replace", "add_remove")
 def probabilities(mechanism, rows):
     """The law of the choice, from its definition: proportional to exp(-gap / scale)."""
     weights = np.exp(
-        -mechanism.gaps(np.asarray(rows, dtype=float).reshape(-1, mechanism.query.candidates)) / mechanism.scale
+        -mechanism.gaps(np.asarray(rows, dtype=float).reshape(-1, mechanism.query.candidates))
+        / mechanism.scale
     )
     return weights / weights.sum()
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("lower", "upper"), [(0.0, 1.0), (-3.0, 0.1), (1e9, 1e9 + 1)])
-def test_log_ratios_of_all_neighbours_have_range_epsilon_at_most_and_attain_it(relation, lower, upper):
-    """Three candidates, two records (and those with one more or one fewer), scores at both ends and inside."""
+def test_log_ratios_of_all_neighbours_have_range_epsilon_at_most_and_attain_it(
+    relation, lower, upper
+):
+    """Three candidates, two records (also one more or fewer), scores at the ends and inside."""
     mechanism = ExponentialChoice(0.8, BestCandidate(3, lower, upper), 2, relation)
-    records = [np.array(scores) for scores in itertools.product((lower, lower / 3 + upper / 1.5, upper), repeat=3)]
+    records = [
+        np.array(scores)
+        for scores in itertools.product((lower, lower / 3 + upper / 1.5, upper), repeat=3)
+    ]
     widest = 0.0
     for one, two in itertools.product(records, records):
         base = records[5]
@@ -42,11 +48,15 @@ def test_log_ratios_of_all_neighbours_have_range_epsilon_at_most_and_attain_it(r
 
 def test_choices_have_the_law():
     mechanism = ExponentialChoice(2.0, BestCandidate(4), 5, "replace")
-    rows = np.array([[1, 0, 0.5, 0], [1, 0.2, 0, 0], [0, 1, 1, 0], [1, 1, 0, 0], [1, 0, 1, 0.3]], dtype=float)
+    rows = np.array(
+        [[1, 0, 0.5, 0], [1, 0.2, 0, 0], [0, 1, 1, 0], [1, 1, 0, 0], [1, 0, 1, 0.3]], dtype=float
+    )
     drawn = np.ravel(mechanism.run_many(viewed(rows), Run(Source(1)), 50_000))
     # exp(epsilon * score / (2 * span)): scores 4, 2.2, 2.5, 0.3.
     expected = np.exp(2.0 * np.array([4, 2.2, 2.5, 0.3]) / 2)
-    assert chisquare(np.bincount(drawn, minlength=4), 50_000 * expected / expected.sum()).pvalue > 1e-6
+    assert (
+        chisquare(np.bincount(drawn, minlength=4), 50_000 * expected / expected.sum()).pvalue > 1e-6
+    )
 
 
 def test_the_score_lost_is_at_most_predicted():
@@ -74,7 +84,10 @@ def test_budgets(relation):
         asked = Budget(**budget, relation=relation)
         assert exponential.plan(problem, asked).guarantee.meets(asked)
     # Bounded range: rho = epsilon^2 / 8, not epsilon^2 / 2.
-    assert exponential.plan(problem, Budget(rho=0.1, relation=relation)).mechanism.epsilon >= math.sqrt(0.8) * 0.999
+    assert (
+        exponential.plan(problem, Budget(rho=0.1, relation=relation)).mechanism.epsilon
+        >= math.sqrt(0.8) * 0.999
+    )
 
 
 def test_refusals():

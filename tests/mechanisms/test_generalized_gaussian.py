@@ -1,4 +1,4 @@
-"""Generalized Gaussian counts: exact curves, calibrated scales, the auditor's power, the choice of the shape."""
+"""Generalized Gaussian counts: exact curves, calibrated scales, audits, best shapes."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,17 +10,14 @@ from scipy.stats import chi2, gennorm
 
 from dpfit.audit import Fixed, LikelihoodRatio, Mu, PlanRuns, TradeOff, audit_runs
 from dpfit.core import Answer, Run
-from dpfit.mechanisms.counting import Flags, NoisyCounts
+from dpfit.mechanisms.additive import NoisySums, PowerNoise
+from dpfit.mechanisms.counting import Flags
 from dpfit.mechanisms.gaussian_counts import gaussian_counts
-from dpfit.mechanisms.generalized_gaussian import (
-    GeneralizedGaussianCountNoise,
-    best_shape,
-    calibrated_scale,
-    generalized_gaussian,
-)
+from dpfit.mechanisms.generalized_gaussian import generalized_gaussian
 from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
-from dpfit.privacy.account import curve
+from dpfit.privacy.accountant import privacy_curve
+from dpfit.theory.best_shape import best_shape, calibrated_scale
 from dpfit.theory.generalized_gaussian import IndependentErrors
 from oracles import continuous
 from oracles.views import viewed
@@ -32,10 +29,10 @@ BUDGET = Budget(epsilon=1.0, delta=1e-6)
 
 def promised(scale, shape, changed, epsilon, relation="replace"):
     """Both directions of the promise of noisy counts, ``changed`` of which move."""
-    at_most = changed if relation == "add_remove" else math.ceil(changed / 2)
+    max_per_record = changed if relation == "add_remove" else math.ceil(changed / 2)
     number = 2 * changed if relation == "add_remove" else changed
-    mechanism = NoisyCounts(GeneralizedGaussianCountNoise(scale, shape), Flags(number, at_most), relation)
-    return curve(mechanism.event, relation).profile(np.array([epsilon]))[:, 0]
+    mechanism = NoisySums(PowerNoise(scale, shape), Flags(number, max_per_record), relation)
+    return privacy_curve(mechanism.event, relation).profile(np.array([epsilon]))[:, 0]
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -46,16 +43,20 @@ def test_one_moving_count_is_the_curve_by_quadrature(shape, relation):
         reach = scale * 80 ** (1 / shape)
         fan = np.geomspace(1e-12, 1, 200) * reach
         edges = np.unique(
-            np.concatenate([np.linspace(-reach, reach + 1, 800), fan, -fan, 1 + fan, 1 - fan, [0.0, 1.0]])
+            np.concatenate(
+                [np.linspace(-reach, reach + 1, 800), fan, -fan, 1 + fan, 1 - fan, [0.0, 1.0]]
+            )
         )
         for epsilon in (0.0, 0.1, 0.9):
             truth = continuous.both_directions(*pair, epsilon, edges)
-            for value, exact in zip(promised(scale, shape, 1, epsilon, relation), truth, strict=True):
+            for value, exact in zip(
+                promised(scale, shape, 1, epsilon, relation), truth, strict=True
+            ):
                 assert exact - 1e-12 <= value <= exact * (1 + 1e-6) + 1e-12
 
 
 def composed(scale, shape, changed, epsilons, step=2e-4):
-    """Brackets of delta by convolving the loss of one coordinate with itself, losses rounded down and up."""
+    """Brackets of delta: one coordinate's loss self-convolved, rounded down and up."""
     losses, mass, _ = continuous.log_ratio_grid(1 / scale, shape, 4000, 45 ** (1 / shape))
     brackets = []
     for rounding in (np.floor, np.ceil):
@@ -64,7 +65,9 @@ def composed(scale, shape, changed, epsilons, step=2e-4):
         one = np.bincount(cells - first, weights=mass)
         total = one
         for _ in range(changed - 1):
-            total = np.maximum(np.convolve(total, one) if len(total) < 4000 else _convolve(total, one), 0.0)
+            total = np.maximum(
+                np.convolve(total, one) if len(total) < 4000 else _convolve(total, one), 0.0
+            )
         levels = step * (changed * first + np.arange(len(total)))
         brackets.append([float(total @ np.maximum(-np.expm1(e - levels), 0.0)) for e in epsilons])
     return brackets
@@ -114,7 +117,9 @@ def test_a_thousand_moving_counts_against_the_monte_carlo_loss():
 @pytest.mark.parametrize("number", [10, 1000, 10**6])
 def test_shape_two_is_the_analytic_gaussian_mechanism(number):
     scale = calibrated_scale(number, 2.0, BUDGET)
-    assert scale / math.sqrt(2) == pytest.approx(math.sqrt(number) / gaussian.mu(1.0, 1e-6), rel=2e-4)
+    assert scale / math.sqrt(2) == pytest.approx(
+        math.sqrt(number) / gaussian.mu(1.0, 1e-6), rel=2e-4
+    )
 
 
 def test_the_scale_falls_as_the_budget_grows():
@@ -124,9 +129,11 @@ def test_the_scale_falls_as_the_budget_grows():
     assert by_delta == sorted(by_delta, reverse=True)
 
 
-@pytest.mark.parametrize(("number", "shape"), [(100, 2.8), (1000, 3.7), (10_000, 4.2), (10**5, 4.65), (10**6, 5.0)])
+@pytest.mark.parametrize(
+    ("number", "shape"), [(100, 2.8), (1000, 3.7), (10_000, 4.2), (10**5, 4.65), (10**6, 5.0)]
+)
 def test_the_best_shapes_match_the_tabulated_ones(number, shape):
-    """Large-k scaling gives 3.0 at k = 100; exact calibration moves it to 2.8. Errors are flat around it."""
+    """Large-k scaling gives 3.0 at k = 100, exact calibration 2.8; errors are flat there."""
     chosen = best_shape(number, number, BUDGET, "max")
     assert chosen == pytest.approx(shape, abs=0.1)
 
@@ -140,20 +147,26 @@ def test_no_other_shape_errs_less(minimize):
     assert all(chosen <= size(shape) * 1.002 for shape in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0))
 
 
-@pytest.mark.parametrize(("number", "gain"), [(1000, 0.12), (10_000, 0.18), (10**5, 0.22), (10**6, 0.25)])
+@pytest.mark.parametrize(
+    ("number", "gain"), [(1000, 0.12), (10_000, 0.18), (10**5, 0.22), (10**6, 0.25)]
+)
 def test_the_largest_error_is_below_that_of_gaussian_noise(number, gain):
     ours = generalized_gaussian.plan(Answer(n=10, workload=Flags(number)), BUDGET).risk.expected
-    theirs = IndependentErrors(2.0, math.sqrt(2 * number) / gaussian.mu(1.0, 1e-6), number).expected_max
+    theirs = IndependentErrors(
+        2.0, math.sqrt(2 * number) / gaussian.mu(1.0, 1e-6), number
+    ).expected_max
     assert 1 - ours / theirs >= gain
 
 
 def test_slopes_of_the_largest_error_over_four_decades():
-    """Gaussian noise grows like sqrt(k log k), slope 0.559 in logarithms here; the best shape stays near sqrt(k)."""
+    """Gaussian: sqrt(k log k), log slope 0.559 here; the best shape stays near sqrt(k)."""
     numbers = np.array([10**2, 10**3, 10**4, 10**5, 10**6])
     logs = np.log(numbers)
     problems = [Answer(n=1, workload=Flags(int(k))) for k in numbers]
     best, normal = (
-        np.polyfit(logs, np.log([law.plan(problem, BUDGET).risk.expected for problem in problems]), 1)[0]
+        np.polyfit(
+            logs, np.log([law.plan(problem, BUDGET).risk.expected for problem in problems]), 1
+        )[0]
         for law in (generalized_gaussian, gaussian_counts)
     )
     rate = np.polyfit(logs, 0.5 * (logs + np.log(logs)), 1)[0]
@@ -162,9 +175,9 @@ def test_slopes_of_the_largest_error_over_four_decades():
 
 
 def test_drawn_noise_has_the_rounded_law():
-    """Chi-square over 60 integers, 40,000 draws (some from the table), false alarm 1e-9; a 5% larger scale is seen."""
+    """Chi-square on 60 integers, 40,000 draws (some tabulated), 1e-9; sees a 5% scale."""
     scale, shape, draws = 12.0, 3.7, 40_000
-    mechanism = NoisyCounts(GeneralizedGaussianCountNoise(scale, shape), Flags(draws), "replace")
+    mechanism = NoisySums(PowerNoise(scale, shape), Flags(draws), "replace")
     noise = mechanism.run(viewed(np.zeros((1, draws))), Run(Source(4)))
     cells = np.arange(-16, 17)
     counts = np.array([np.sum(noise == cell) for cell in cells])
@@ -196,15 +209,19 @@ def audited(factor):
     plan = generalized_gaussian.using(shape=SHAPE).plan(
         Answer(n=3, workload=Flags(NUMBER)), Budget(epsilon=1.0, delta=0.1)
     )
-    scale = plan.mechanism.noise.noise_multiplier
-    noise = replace(plan.mechanism.noise, noise_multiplier=factor * scale)
+    scale = plan.mechanism.noise.scale
+    noise = replace(plan.mechanism.noise, scale=factor * scale)
     return audit_runs(
         PlanRuns(replace(plan, mechanism=replace(plan.mechanism, noise=noise))),
         *NEIGHBOURS,
         plan.guarantee,
         runs=10_000,
         attacks=(
-            LikelihoodRatio(lambda y: ((np.abs(y) / scale) ** SHAPE - (np.abs(y - 1) / scale) ** SHAPE).sum(axis=1)),
+            LikelihoodRatio(
+                lambda y: ((np.abs(y) / scale) ** SHAPE - (np.abs(y - 1) / scale) ** SHAPE).sum(
+                    axis=1
+                )
+            ),
         ),
         strategy=Fixed(0.0),
         currency=Balanced(),
@@ -224,11 +241,11 @@ def test_noise_times_four_fifths_is_caught():
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_subset_of_moving_counts_is_told_apart_better(relation):
-    """Two of five counts may move under add/remove, four under replace-one; more would break the promise."""
-    workload = Flags(5, at_most=2)
+    """Two of five counts move under add/remove, four under replace-one; more would break it."""
+    workload = Flags(5, max_per_record=2)
     budget = Budget(epsilon=1.0, delta=1e-3, relation=relation)
     plan = generalized_gaussian.plan(Answer(n=3, workload=workload), budget, shape=3.0)
-    changed = workload.changed(relation)
+    changed = workload.max_changed_answers(relation)
     assert plan.event.dimension == changed == (2 if relation == "add_remove" else 4)
     more = replace(plan.event, dimension=changed + 1)
-    assert float(curve(more, relation).delta(np.array([1.0]))[0]) > 1.1e-3
+    assert float(privacy_curve(more, relation).delta(np.array([1.0]))[0]) > 1.1e-3

@@ -10,7 +10,7 @@ from scipy.stats import chi2, laplace, norm
 from dpfit.core import Answer, Run
 from dpfit.mechanisms.mean import BoundedMean, NoisyMean, gaussian_mean, laplace_mean
 from dpfit.noise import Grid, Source
-from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy import Budget, BudgetUnreachable
 from oracles.views import viewed
 
 ALGORITHMS = {"gaussian": gaussian_mean, "laplace": laplace_mean}
@@ -25,9 +25,13 @@ def summed(mechanism: NoisyMean, data: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
-@pytest.mark.parametrize(("lower", "upper"), [(0.0, 1.0), (-3.0, 5.0), (2.0, 2.5), (-1e9, 1e9), (0.1, 0.7)])
-def test_no_extreme_neighbour_moves_the_sum_by_more_than_the_sensitivity(noise, relation, lower, upper):
-    """All corners (and records out of range) in n = 3, d = 2; the largest change reaches the declared one."""
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(0.0, 1.0), (-3.0, 5.0), (2.0, 2.5), (-1e9, 1e9), (0.1, 0.7)]
+)
+def test_no_extreme_neighbour_moves_the_sum_by_more_than_the_sensitivity(
+    noise, relation, lower, upper
+):
+    """All corners (and records out of range), n = 3, d = 2; the largest change is attained."""
     query = BoundedMean(lower, upper, 2)
     mechanism = NoisyMean(noise, 1.0, query, 3, relation)
     declared = mechanism.risk.expected * 3 / (1.0 if noise == "gaussian" else math.sqrt(2))
@@ -42,18 +46,26 @@ def test_no_extreme_neighbour_moves_the_sum_by_more_than_the_sensitivity(noise, 
             others = [summed(mechanism, base)]
         else:
             others = [summed(mechanism, np.vstack([base, other])) for other in rows[:6] + rows[-6:]]
-        largest = max(largest, *(float(np.linalg.norm(with_row - other, order)) for other in others))
+        largest = max(
+            largest, *(float(np.linalg.norm(with_row - other, order)) for other in others)
+        )
     assert largest <= declared * (1 + 2e-4)
     assert largest >= declared * 0.99
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_the_noise_has_the_planned_law(noise):
-    """Chi-square on 20 equal cells, 20,000 draws, false alarm 1e-9; a scale off by 10% is rejected too."""
+    """Chi-square on 20 equal cells, 20,000 draws, 1e-9; rejects a scale off by 10%."""
     problem = Answer(n=10, workload=BoundedMean(-1.0, 1.0, 2000))
     plan = ALGORITHMS[noise].plan(problem, Budget(epsilon=1.0, delta=1e-5))
-    draws = np.concatenate([plan.run(np.zeros((10, 2000)), random_state=seed).value for seed in range(10)])
-    law = norm(scale=plan.risk.expected) if noise == "gaussian" else laplace(scale=plan.risk.expected / math.sqrt(2))
+    draws = np.concatenate(
+        [plan.run(np.zeros((10, 2000)), random_state=seed).value for seed in range(10)]
+    )
+    law = (
+        norm(scale=plan.risk.expected)
+        if noise == "gaussian"
+        else laplace(scale=plan.risk.expected / math.sqrt(2))
+    )
 
     def statistic(scale: float) -> float:
         counts = np.histogram(law.cdf(draws / scale), bins=20, range=(0, 1))[0]
@@ -76,15 +88,23 @@ def test_the_plan_meets_its_budget_and_little_less_noise_would_not(relation):
         plan = gaussian_mean.plan(problem, budget)
         assert plan.guarantee.meets(budget)
         less = type(plan)(
-            NoisyMean("gaussian", plan.mechanism.noise_multiplier * 0.999, plan.mechanism.query, 100, relation),
+            NoisyMean(
+                "gaussian",
+                plan.mechanism.noise_multiplier * 0.999,
+                plan.mechanism.query,
+                100,
+                relation,
+            ),
             plan.why,
         )
         assert not less.guarantee.meets(budget)
-    assert laplace_mean.plan(problem, Budget(epsilon=0.5)).guarantee.pure == pytest.approx(0.5, rel=2e-5)
+    assert laplace_mean.plan(problem, Budget(epsilon=0.5)).guarantee.pure == pytest.approx(
+        0.5, rel=2e-5
+    )
 
 
 def test_every_output_lies_on_one_grid_whatever_the_data():
-    """The set of possible outputs does not depend on the records (before the public shift and division)."""
+    """The set of outputs is independent of records (before public shift and division)."""
     mechanism = NoisyMean("gaussian", 4.0, BoundedMean(-1.0, 1.0), 4, "replace")
     grid = Grid.fitting(2.0, 1, "l2")
     for data in (np.zeros(4), np.array([0.1, 1e-300, -1.0, 5e-324]), np.full(4, np.inf)):
@@ -116,21 +136,25 @@ def test_wrong_shapes_and_sizes_are_public_facts_and_said():
 
 
 def test_a_cell_that_is_no_number_is_missing_and_no_error_tells_of_it():
-    """Types of single cells are values of records: neighbours must not differ in whether they raise."""
+    """Cell types are values of records: neighbours must not differ in whether they raise."""
     plan = gaussian_mean.plan(Answer(n=3, workload=BoundedMean(0.0, 1.0)), Budget(mu=1.0))
-    texts, numbers = (plan.run(cells, random_state=1).value for cells in ([0.5, "Alice", 0.5], [0.5, np.nan, 0.5]))
+    texts, numbers = (
+        plan.run(cells, random_state=1).value for cells in ([0.5, "Alice", 0.5], [0.5, np.nan, 0.5])
+    )
     assert np.array_equal(texts, numbers)
 
 
 def test_under_add_remove_the_declared_n_is_never_compared_with_the_data():
-    plan = gaussian_mean.plan(Answer(n=3, workload=BoundedMean(0.0, 1.0)), Budget(mu=1.0, relation="add_remove"))
+    plan = gaussian_mean.plan(
+        Answer(n=3, workload=BoundedMean(0.0, 1.0)), Budget(mu=1.0, relation="add_remove")
+    )
     for rows in (0, 1, 3, 50):
         assert plan.run(np.zeros(rows)).value.shape == (1,)
 
 
 def test_refusals_say_the_way_out():
     problem = Answer(n=3, workload=BoundedMean(0.0, 1.0))
-    with pytest.raises(NotReachable, match="give a delta"):
+    with pytest.raises(BudgetUnreachable, match="give a delta"):
         gaussian_mean.plan(problem, Budget(epsilon=1.0))
     with pytest.raises(ValueError, match="to_user"):
         gaussian_mean.plan(problem, Budget(mu=1.0, unit="user"))

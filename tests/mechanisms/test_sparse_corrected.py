@@ -10,8 +10,8 @@ from dpfit.mechanisms.counting import Flags
 from dpfit.mechanisms.generalized_gaussian import generalized_gaussian
 from dpfit.mechanisms.sparse_corrected import sparse_corrected
 from dpfit.noise import Source
-from dpfit.privacy import Budget, NotReachable
-from dpfit.privacy.account import curve
+from dpfit.privacy import Budget, BudgetUnreachable
+from dpfit.privacy.accountant import privacy_curve
 from dpfit.theory.counting_queries import printed_correction
 from oracles.views import viewed
 
@@ -23,10 +23,12 @@ def planned(number=400, hits=4, budget=BUDGET):
 
 
 def test_at_most_the_planned_number_of_answers_is_corrected():
-    """With a threshold far above the noise of the search, the large values are found and taken away."""
+    """With a threshold far above the search noise, large values are found and removed."""
     plan = planned()
     search = plan.mechanism.correction
-    search = replace(search, epsilon=2.0, noise_multiplier=1.0, queries=replace(search.queries, threshold=500.0))
+    search = replace(
+        search, epsilon=2.0, noise_multiplier=1.0, queries=replace(search.queries, threshold=500.0)
+    )
     noise = np.zeros(400)
     noise[[3, 40, 41, 200, 300]] = 1000 * np.array([1, -1, 1, 1, -1])
     found = replace(plan.mechanism, correction=search).corrections(noise, Run(Source(1)))
@@ -38,7 +40,7 @@ def test_the_release_is_the_noisy_counts_minus_the_corrections():
     """Same stream of noise: outputs differ from the plain ones in at most ``hits`` places."""
     plan = planned()
     rows = np.ones((5, 400))
-    plain = plan.mechanism.noise.add(np.full(400, 5), 400, Source(2))
+    plain = plan.mechanism.noise.add(np.full(400, 5), Flags(400).change("replace"), Source(2))
     released = plan.mechanism.run(viewed(rows), Run(Source(2)))
     assert np.sum(plain != released) <= 4
 
@@ -50,20 +52,20 @@ def test_counts_search_and_answers_are_composed():
     assert counted.dimension == 400
     assert [part.times for part in corrected.events] == [4, 4]
     # Without the correction the counts alone would leave room in the budget.
-    assert float(curve(counted, "replace").delta(np.array([1.0]))[0]) < 0.9e-6
+    assert float(privacy_curve(counted, "replace").delta(np.array([1.0]))[0]) < 0.9e-6
 
 
 def test_it_gains_nothing():
-    """The plain mechanism has smaller noise, and the printed parameters would never correct anything."""
+    """The plain mechanism has less noise, and the printed parameters correct nothing."""
     plain = generalized_gaussian.plan(Answer(n=10, workload=Flags(400)), BUDGET)
-    assert planned().mechanism.noise.noise_multiplier > plain.mechanism.noise.noise_multiplier
+    assert planned().mechanism.noise.scale > plain.mechanism.noise.scale
     for number in (10**4, 10**6):
         threshold, _ = printed_correction(number, 4.0, 1.0)
-        largest = plain.mechanism.noise.errors(number, number)
+        largest = plain.mechanism.noise.errors(Flags(number).change("replace"))
         assert threshold > 3 * largest.max_quantile(0.95) / largest.scale
         assert printed_correction(number, 4.0, 2.0)[1] < 1
 
 
 def test_other_promises_are_refused():
-    with pytest.raises(NotReachable, match="budget of \\(epsilon, delta\\)"):
+    with pytest.raises(BudgetUnreachable, match="budget of \\(epsilon, delta\\)"):
         planned(budget=Budget(mu=1.0))

@@ -1,4 +1,4 @@
-"""Sparse vector: transcripts by quadrature, fresh noise after every hit, caps, known broken variants."""
+"""Sparse vector: transcripts by quadrature, fresh noise after hits, caps, broken variants."""
 
 import json
 import math
@@ -15,7 +15,9 @@ from mechanisms.test_above_threshold import halting_law
 
 
 def planned(budget=None, rounds=20, **facts):
-    problem = Interact(n=10, workload=SparseQueries(**{"threshold": 0.0, "hits": 2} | facts), rounds=rounds)
+    problem = Interact(
+        n=10, workload=SparseQueries(**{"threshold": 0.0, "hits": 2} | facts), rounds=rounds
+    )
     return sparse_vector.plan(problem, budget or Budget(epsilon=1.0))
 
 
@@ -24,7 +26,7 @@ def constant(value):
 
 
 def transcript_law(answers, epsilon):
-    """P of each pair of places of two hits, in order: two searches, the second from where the first ended."""
+    """P of each ordered pair of two hits: two searches, the second from the first's end."""
     first = halting_law(answers, epsilon)
     return {
         (i, j): first[i] * second
@@ -37,7 +39,9 @@ def transcript_law(answers, epsilon):
 def test_finding_two_hits_costs_twice_the_search(share):
     """All pairs of places of hits, by quadrature; answers aside."""
     plan = sparse_vector.plan(
-        Interact(n=10, workload=SparseQueries(0.0, 2, answers=False), rounds=6), Budget(epsilon=1.0), share=share
+        Interact(n=10, workload=SparseQueries(0.0, 2, answers=False), rounds=6),
+        Budget(epsilon=1.0),
+        share=share,
     )
     epsilon = plan.mechanism.epsilon
     assert 2 * epsilon == pytest.approx(1.0, rel=1e-9)
@@ -46,13 +50,16 @@ def test_finding_two_hits_costs_twice_the_search(share):
     for base in (np.zeros(5), np.full(5, -3.0), rng.uniform(-4, 4, 5)):
         for move in (np.array([1, 1, -1, 1, -1.0]), rng.uniform(-1, 1, 5)):
             one, two = transcript_law(base, epsilon), transcript_law(base + move, epsilon)
-            worst = max(worst, max(abs(math.log(one[key] / two[key])) for key in one if one[key] > 1e-12))
+            worst = max(
+                worst, max(abs(math.log(one[key] / two[key])) for key in one if one[key] > 1e-12)
+            )
     assert worst <= 1.0 + 1e-9
     assert worst > 0.5
 
 
 @pytest.mark.parametrize(
-    "budget", [Budget(epsilon=1.0), Budget(epsilon=1.0, delta=1e-6), Budget(mu=1.0), Budget(rho=0.5)]
+    "budget",
+    [Budget(epsilon=1.0), Budget(epsilon=1.0, delta=1e-6), Budget(mu=1.0), Budget(rho=0.5)],
 )
 def test_both_parts_are_charged_together(budget):
     plan = planned(budget)
@@ -66,7 +73,7 @@ def test_both_parts_are_charged_together(budget):
 
 
 def test_the_split_is_better_than_the_printed_one():
-    """[Gan22] Theorem 36: ten hits at (1, 1e-6), answers of deviation 805 sqrt(2); here both noises are far below."""
+    """[Gan22] Theorem 36: ten hits at (1, 1e-6), deviation 805 sqrt(2); ours is far below."""
     from dpfit.theory.counting_queries import monograph_sparse_vector
 
     plan = planned(Budget(epsilon=1.0, delta=1e-6), hits=10)
@@ -93,16 +100,26 @@ def test_hits_end_it_and_rounds_end_it():
 
 def test_without_answers_it_says_true_and_absolute_values_count():
     plan = planned(Budget(epsilon=100.0), threshold=50.0, answers=False)
-    assert plan.run(np.zeros(3), [constant(100.0), constant(-100.0)], random_state=0).value == (True, None)
+    assert plan.run(np.zeros(3), [constant(100.0), constant(-100.0)], random_state=0).value == (
+        True,
+        None,
+    )
     both = planned(Budget(epsilon=100.0), threshold=50.0, absolute=True)
-    assert both.run(np.zeros(3), [constant(-100.0)], random_state=0).value[0] == pytest.approx(-100.0, abs=3.0)
+    assert both.run(np.zeros(3), [constant(-100.0)], random_state=0).value[0] == pytest.approx(
+        -100.0, abs=3.0
+    )
 
 
 def test_answers_have_noise_of_their_own_law():
     """Deviations of 2000 answers: Kolmogorov-Smirnov at 1e-9; 15% less noise is seen."""
     plan = planned(Budget(epsilon=1.0), threshold=-1e4, hits=1)
     scale = plan.mechanism.noise_multiplier
-    errors = np.array([plan.run(np.zeros(3), [constant(7.0)], random_state=seed).value[0] - 7 for seed in range(2000)])
+    errors = np.array(
+        [
+            plan.run(np.zeros(3), [constant(7.0)], random_state=seed).value[0] - 7
+            for seed in range(2000)
+        ]
+    )
     assert stats.kstest(errors, stats.laplace(scale=scale).cdf).pvalue > 1e-9
     assert stats.kstest(errors, stats.laplace(scale=1.3 * scale).cdf).pvalue < 1e-6
 
@@ -138,7 +155,9 @@ def test_bad_plans_and_queries_are_refused():
         with pytest.raises(ValueError, match=words):
             planned(**facts)
     with pytest.raises(ValueError, match="share"):
-        sparse_vector.plan(Interact(n=1, workload=SparseQueries(0.0), rounds=1), Budget(epsilon=1.0), share=0.0)
+        sparse_vector.plan(
+            Interact(n=1, workload=SparseQueries(0.0), rounds=1), Budget(epsilon=1.0), share=0.0
+        )
     with pytest.raises(TypeError, match="function"):
         planned().open(np.zeros(3)).step(3.0)
 

@@ -8,17 +8,19 @@ from scipy.stats import chi2, gennorm
 
 from dpfit.audit import exact_masses
 from dpfit.core import Answer, Run
-from dpfit.mechanisms.counting import Flags, NoisyCounts
-from dpfit.mechanisms.generalized_gaussian import GeneralizedGaussianCountNoise, generalized_gaussian
+from dpfit.mechanisms.additive import NoisySums, PowerNoise
+from dpfit.mechanisms.counting import Flags
+from dpfit.mechanisms.generalized_gaussian import generalized_gaussian
 from dpfit.mechanisms.truncated_generalized_gaussian import (
-    TruncatedCountNoise,
+    TruncatedNoise,
     truncated_generalized_gaussian,
 )
 from dpfit.noise import Source
-from dpfit.privacy import Basis, Budget, Guarantee, NotReachable
+from dpfit.privacy import Basis, Budget, BudgetUnreachable, Guarantee
 from oracles.views import viewed
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
+ONE = Flags(1).change("replace")
 
 
 def law(scale, shape, bound, places):
@@ -31,18 +33,18 @@ def law(scale, shape, bound, places):
 @pytest.mark.parametrize("escape", [1e-3, 0.1])
 def test_the_price_covers_the_exact_law(escape):
     """One count that moves by one: both conditioned laws in full, against the promise."""
-    noise = TruncatedCountNoise(GeneralizedGaussianCountNoise(4.0, 3.0), escape)
+    noise = TruncatedNoise(PowerNoise(4.0, 3.0), escape)
     bound = noise.bound(1)
     places = np.arange(-bound - 2, bound + 4)
     masses = law(4.0, 3.0, bound, places), law(4.0, 3.0, bound, places - 1)
-    guarantee = Guarantee(noise.event(1), Basis(noise.theorem))
+    guarantee = Guarantee(noise.event(ONE), Basis(noise.theorem))
     assert exact_masses(*masses, guarantee, currency="epsilon", delta=0.5).verdict == "kept"
-    unpriced = Guarantee(noise.law.event(1), Basis(noise.theorem))
+    unpriced = Guarantee(noise.law.event(ONE), Basis(noise.theorem))
     assert exact_masses(*masses, unpriced, currency="epsilon", delta=0.5).verdict == "broken"
 
 
 def test_noise_beyond_the_bound_is_as_rare_as_promised():
-    noise = TruncatedCountNoise(GeneralizedGaussianCountNoise(50.0, 4.0), 1e-3)
+    noise = TruncatedNoise(PowerNoise(50.0, 4.0), 1e-3)
     for number in (1, 30, 1000):
         beyond = 2 * gennorm(4.0, scale=50.0).sf(noise.bound(number) + 0.5)
         assert -math.expm1(number * math.log1p(-beyond)) <= 1e-3
@@ -51,10 +53,12 @@ def test_noise_beyond_the_bound_is_as_rare_as_promised():
 
 
 def test_draws_have_the_conditioned_law():
-    """An escape of 0.4 cuts visibly: chi-square, 5000 draws, false alarm 1e-9; the unconditioned law is rejected."""
-    noise = TruncatedCountNoise(GeneralizedGaussianCountNoise(6.0, 2.5), 0.4)
+    """Escape 0.4 cuts visibly: chi-square, 5000 draws, 1e-9; rejects the unconditioned law."""
+    noise = TruncatedNoise(PowerNoise(6.0, 2.5), 0.4)
     draws = np.array(
-        NoisyCounts(noise, Flags(1), "replace").run_many(viewed(np.zeros((1, 1))), Run(Source(3)), 5000)
+        NoisySums(noise, Flags(1), "replace").run_many(
+            viewed(np.zeros((1, 1))), Run(Source(3)), 5000
+        )
     ).ravel()
     bound = noise.bound(1)
     places = np.arange(-bound, bound + 1)
@@ -74,24 +78,28 @@ def test_the_whole_promise_keeps_the_budget_and_pays_for_the_bound():
     plan = truncated_generalized_gaussian.plan(problem, BUDGET)
     assert plan.guarantee.meets(BUDGET)
     assert plan.guarantee.total_variation == pytest.approx(0.1 * 1e-6 / (1 + math.e))
-    plain = generalized_gaussian.plan(problem, BUDGET).mechanism.noise.noise_multiplier
-    assert plain < plan.mechanism.noise.law.noise_multiplier < 1.02 * plain
+    plain = generalized_gaussian.plan(problem, BUDGET).mechanism.noise.scale
+    assert plain < plan.mechanism.noise.law.scale < 1.02 * plain
     noisy = plan.run(np.zeros((10, 300)), random_state=1).value
     assert np.max(np.abs(noisy)) <= plan.mechanism.noise.bound(300)
-    assert plan.mechanism.half_width(1 - 1e-12, simultaneous=True) <= plan.mechanism.noise.bound(300)
+    assert plan.mechanism.half_width(1 - 1e-12, simultaneous=True) <= plan.mechanism.noise.bound(
+        300
+    )
 
 
 def test_exact_answers_are_never_the_fallback():
-    """[Gan22] prints the exact answers when noise is large; here even an escape of 0.4 leaves noise on."""
-    noise = TruncatedCountNoise(GeneralizedGaussianCountNoise(1000.0, 4.0), 0.4)
-    draws = NoisyCounts(noise, Flags(5), "replace").run_many(viewed(np.ones((7, 5))), Run(Source(4)), 200)
+    """[Gan22] prints exact answers if noise is large; here noise stays at escape 0.4."""
+    noise = TruncatedNoise(PowerNoise(1000.0, 4.0), 0.4)
+    draws = NoisySums(noise, Flags(5), "replace").run_many(
+        viewed(np.ones((7, 5))), Run(Source(4)), 200
+    )
     assert np.mean(np.array(draws) == 7) < 0.01
 
 
 def test_bad_parameters_are_refused():
-    with pytest.raises(NotReachable, match="budget of \\(epsilon, delta\\)"):
+    with pytest.raises(BudgetUnreachable, match="budget of \\(epsilon, delta\\)"):
         truncated_generalized_gaussian.plan(Answer(n=10, workload=Flags(3)), Budget(mu=1.0))
     with pytest.raises(ValueError, match="share"):
         truncated_generalized_gaussian.plan(Answer(n=10, workload=Flags(3)), BUDGET, share=1.0)
     with pytest.raises(ValueError, match="escape"):
-        TruncatedCountNoise(GeneralizedGaussianCountNoise(1.0, 2.0), 0.5)
+        TruncatedNoise(PowerNoise(1.0, 2.0), 0.5)

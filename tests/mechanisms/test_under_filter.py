@@ -1,6 +1,7 @@
 """Plans under a cap: an analyst who decides as they go never gets more than was charged."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,13 +9,13 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from dpfit.core import Step, plan_from_json
-from dpfit.mechanisms.mean import BoundedMean, NoisyMean, mean_basis
+from dpfit.mechanisms.mean import BoundedMean, NoisyMean
 from dpfit.mechanisms.under_filter import UnderFilter
-from dpfit.privacy import Budget, FilterExhausted, gaussian
+from dpfit.privacy import FilterExhausted, gaussian
 from dpfit.privacy.event import GaussianPrivate, Pure, ZeroConcentrated
 
 QUERY = BoundedMean(0.0, 1.0)
-WHY = mean_basis("gaussian", Budget(mu=1.0))
+WHY = NoisyMean("gaussian", 1.0, QUERY, 5, "replace").basis("record")
 
 
 def mean(multiplier: float, noise: str = "gaussian", why=WHY) -> Step:
@@ -39,7 +40,7 @@ def test_the_filter_stops_an_analyst_who_sharpens():
 
 
 def test_a_plan_inside_a_plan_is_charged_once_and_its_own_filter_is_its_own():
-    """A capped plan under a cap: the inner one is charged its cap, and cannot spend the outer one's."""
+    """A capped plan under a cap: the inner is charged its cap, and cannot spend the outer's."""
     outer = under(GaussianPrivate(1.0)).open(np.zeros(5), random_state=0)
     outer.step(under(GaussianPrivate(0.6)))
     with pytest.raises(FilterExhausted):
@@ -66,12 +67,12 @@ def test_opened_it_takes_any_mechanism_that_fits_and_refuses_the_rest():
 def test_plans_of_another_relation_are_refused():
     session = under(ZeroConcentrated(0.25)).open(np.zeros(5), random_state=0)
     with pytest.raises(ValueError, match="cannot combine"):
-        session.step(mean(2.0, why=mean_basis("gaussian", Budget(mu=1.0, relation="add_remove"))))
+        session.step(mean(2.0, why=replace(WHY, relation="add_remove")))
 
 
 def test_a_gaussian_step_has_no_price_under_a_pure_cap():
     session = under(Pure(1.0)).open(np.zeros(5), random_state=0)
-    with pytest.raises(FilterExhausted, match="no price in pure currency"):
+    with pytest.raises(FilterExhausted, match="no cost in pure currency"):
         session.step(mean(100.0))
     assert session.step(mean(1.0, "laplace")).shape == (1,)
 
@@ -80,16 +81,19 @@ def test_a_gaussian_step_has_no_price_under_a_pure_cap():
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("level", [-1.0, 0.0, 0.5, 1.5])
 def test_the_cap_holds_for_an_adaptive_number_of_rounds(epsilon, sign, level):
-    """The exact hockey stick of "stop, or go on with what is left", both directions, below the curve of the cap.
+    """Exact hockey stick of "stop, or spend the rest", both directions, below the cap.
 
-    First answer N(0, 1) against N(sign a, 1); below ``level`` the transcript ends, above it a second answer spends the
-    rest. Inside, the second answer's profile at the remaining loss is in closed form for every real argument.
+    First answer N(0, 1) against N(sign a, 1); below ``level`` the transcript ends, above it a
+    second answer spends the rest. Inside, the second answer's profile at the remaining loss is in
+    closed form for every real argument.
     """
     cap, first = 1.0, 0.6
     second = (cap**2 - first**2) ** 0.5
 
     def profile(eps: float) -> float:
-        return norm.cdf(-eps / second + second / 2) - np.exp(eps) * norm.cdf(-eps / second - second / 2)
+        return norm.cdf(-eps / second + second / 2) - np.exp(eps) * norm.cdf(
+            -eps / second - second / 2
+        )
 
     def stopped(y: float) -> float:
         return max(norm.pdf(y) - np.exp(epsilon) * norm.pdf(y - sign * first), 0.0)
@@ -102,5 +106,6 @@ def test_the_cap_holds_for_an_adaptive_number_of_rounds(epsilon, sign, level):
     promise = float(gaussian.delta(cap, epsilon))
     assert total <= promise + 1e-9
     if level == -1.0 and sign == -1:
-        # Nearly always going on spends nearly everything: the bound is not slack, and less noise would break it.
+        # Nearly always going on spends nearly everything: the bound is not slack, and less noise
+        # would break it.
         assert total > float(gaussian.delta(0.9 * cap, epsilon))

@@ -31,7 +31,11 @@ def models():
 
 def strange(kind) -> tuple:
     """A sparse matrix with entries outside its shape, and which of its five rows are broken."""
-    values, rows, columns = np.ones(6), np.array([0, 0, 1, 2, 3, 4]), np.array([0, 10**9, 1, -7, 2, 29])
+    values, rows, columns = (
+        np.ones(6),
+        np.array([0, 0, 1, 2, 3, 4]),
+        np.array([0, 10**9, 1, -7, 2, 29]),
+    )
     if kind is csr_array:
         return csr_array((values, columns, [0, 2, 3, 4, 5, 6]), shape=(5, 30)), [0, 2]
     if kind is csc_array:
@@ -51,7 +55,9 @@ def test_entries_outside_a_sparse_matrix_break_their_own_record_only(kind, model
     for model in models.values():
         found = model.predict(matrix)
         sound = np.where(np.isfinite(inside), inside, 0.0)
-        assert np.array_equal(np.delete(found, broken), np.delete(model.predict(csr_array(sound)), broken))
+        assert np.array_equal(
+            np.delete(found, broken), np.delete(model.predict(csr_array(sound)), broken)
+        )
 
 
 @pytest.mark.parametrize("kind", [csr_array, csc_array, coo_array])
@@ -59,8 +65,14 @@ def test_a_score_of_entries_outside_a_sparse_matrix_is_paid_and_finite(kind, mod
     matrix, broken = strange(kind)
     other = linear_model.LogisticRegression().fit(X, Y == 1)
     for model in (models["two classes"], other):
-        assert np.isfinite(private_score(model, matrix, np.ones(5, dtype=bool), Budget(epsilon=1.0)).value)
-    assert not ScoredRecords(other, matrix, np.ones(5, dtype=bool)).scores("accuracy", 1.0)[broken].any()
+        assert np.isfinite(
+            private_score(model, matrix, np.ones(5, dtype=bool), Budget(epsilon=1.0)).value
+        )
+    assert (
+        not ScoredRecords(other, matrix, np.ones(5, dtype=bool))
+        .scores("accuracy", 1.0)[broken]
+        .any()
+    )
 
 
 def test_a_matrix_without_columns_or_rows():
@@ -74,7 +86,7 @@ def test_a_matrix_without_columns_or_rows():
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_no_other_record_changes_a_bit_of_a_prediction(models, sparse):
-    """A matrix product of BLAS fails this: it rounds the last rows otherwise than the first ones."""
+    """BLAS matrix products fail this: they round the last rows unlike the first."""
     rows = csr_array(np.where(X > 0.3, X, 0.0)) if sparse else X
     for model in models.values():
         for predict in ("predict", "decision_function", "predict_proba"):

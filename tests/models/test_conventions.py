@@ -42,7 +42,10 @@ MODELS = {
 }
 PREDICTORS = list(MODELS)
 REFUSED = {
-    "check_dtype_object": "objects are refused by their dtype: an error at the first that is no number quotes a record"
+    "check_dtype_object": (
+        "objects are refused by their dtype: "
+        "an error at the first that is no number quotes a record"
+    )
 }
 
 
@@ -58,17 +61,23 @@ def test_scikit_learns_checks(name):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("bounds", [None, (-1.0, 1.0)])
-@pytest.mark.parametrize("model", [BoundedMean(), GeometricMedian(delta=1e-6)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "model", [BoundedMean(), GeometricMedian(delta=1e-6)], ids=lambda m: type(m).__name__
+)
 def test_scikit_learns_checks_for_locations(model, bounds):
     results = check_estimator(
-        model.set_params(epsilon=1e6, random_state=0, bounds=bounds), on_fail=None, expected_failed_checks=REFUSED
+        model.set_params(epsilon=1e6, random_state=0, bounds=bounds),
+        on_fail=None,
+        expected_failed_checks=REFUSED,
     )
     assert not {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
 
 
-@pytest.mark.parametrize("kind", [type(model) for model in (*MODELS.values(), BoundedMean(), GeometricMedian())])
+@pytest.mark.parametrize(
+    "kind", [type(model) for model in (*MODELS.values(), BoundedMean(), GeometricMedian())]
+)
 def test_parameters_are_inherited_and_named(kind):
-    """Two by place, all others by name, each kept as it was given; models are equal only to themselves."""
+    """Two positional, the rest by name, kept as given; models equal only themselves."""
     model = kind(0.5, 1e-7, relation="add_remove", n_declared=10)
     assert (model.epsilon, model.delta) == (0.5, 1e-7)
     with pytest.raises(TypeError):
@@ -85,7 +94,9 @@ def test_a_schema_is_a_step_of_a_pipeline():
     table = pd.DataFrame({"age": [30, 50, 70, 200] * 500, "ward": ["A", "B", "C", None] * 500})
     sick = np.array([0, 1, 1, 1] * 500)
     schema = Schema((Number("age", 0, 120), Category("ward", ("A", "B"))), row_norm=1.5)
-    model = make_pipeline(schema, LogisticRegression(epsilon=5.0, row_norm=schema.bound, fit_intercept=False))
+    model = make_pipeline(
+        schema, LogisticRegression(epsilon=5.0, row_norm=schema.bound, fit_intercept=False)
+    )
     fitted = clone(model).fit(table, sick)
     assert fitted.predict(table).shape == (2000,)
     assert (fitted.predict(table) == sick).mean() > 0.7
@@ -106,14 +117,18 @@ def test_a_schema_makes_what_a_pipeline_asks_for():
     assert np.array_equal(other.to_numpy(), schema.matrix(table))
     with config_context(transform_output="pandas"):
         assert isinstance(schema.transform(table), pd.DataFrame)
-        assert isinstance(clone(schema).set_output(transform="default").transform(table), np.ndarray)
+        assert isinstance(
+            clone(schema).set_output(transform="default").transform(table), np.ndarray
+        )
     assert isinstance(schema.transform(table), np.ndarray)
     with pytest.raises(ValueError, match="transform must be one of"):
         schema.set_output(transform="list")
     with pytest.raises(FrozenInstanceError):
         schema.intercept = False
     many = pd.concat([table] * 200)
-    model = make_pipeline(schema, LogisticRegression(epsilon=5.0, row_norm=schema.bound, fit_intercept=False))
+    model = make_pipeline(
+        schema, LogisticRegression(epsilon=5.0, row_norm=schema.bound, fit_intercept=False)
+    )
     fitted = clone(model.set_output(transform="pandas")).fit(many, np.array([0, 1, 1] * 200))
     assert list(fitted[-1].feature_names_in_) == list(schema.names)
     assert fitted.predict(many).shape == (600,)
@@ -123,7 +138,13 @@ def test_a_schema_makes_what_a_pipeline_asks_for():
 def test_a_schema_is_a_parameter(intercept, tmp_path):
     """Tables go in, nothing is left to find, and one constant is fitted, whoever adds it."""
     random = np.random.default_rng(0)
-    table = pd.DataFrame({"age": random.uniform(0, 80, 3000), "ward": random.choice(["A", "B", "C"], 3000), "more": 1})
+    table = pd.DataFrame(
+        {
+            "age": random.uniform(0, 80, 3000),
+            "ward": random.choice(["A", "B", "C"], 3000),
+            "more": 1,
+        }
+    )
     stay = table["age"] / 20 + 2.0 * (table["ward"] == "A")
     columns = (Number("age", 0, 80), Category("ward", ("A", "B")))
     schema = Schema(columns, Number("stay", 0, 10), intercept=intercept)
@@ -154,8 +175,12 @@ def test_pandas_polars_sparse_and_arrays_give_the_same_model(line):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         plain = LogisticRegression(**settings).fit(X, y)
-        named = LogisticRegression(**settings).fit(pd.DataFrame(X, columns=["a", "b"]), pd.Series(y))
-        other = LogisticRegression(**settings).fit(pl.DataFrame(X, schema=["a", "b"]), pl.Series(y).to_numpy())
+        named = LogisticRegression(**settings).fit(
+            pd.DataFrame(X, columns=["a", "b"]), pd.Series(y)
+        )
+        other = LogisticRegression(**settings).fit(
+            pl.DataFrame(X, schema=["a", "b"]), pl.Series(y).to_numpy()
+        )
         thin = LogisticRegression(**settings).fit(sparse.csr_array(X), y)
     assert np.array_equal(plain.coef_, named.coef_)
     assert np.array_equal(plain.coef_, other.coef_)
@@ -170,12 +195,17 @@ def test_unfitted_models_say_so():
         LogisticRegression().predict([[1.0]])
 
 
-@pytest.mark.parametrize("model", [*MODELS.values(), BoundedMean(), GeometricMedian()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "model", [*MODELS.values(), BoundedMean(), GeometricMedian()], ids=lambda m: type(m).__name__
+)
 def test_sample_weights_are_refused_with_the_reason(model, line):
     """They are not in the signature, so that scikit-learn hands none over by itself."""
     X, y, _ = line
     assert not has_fit_parameter(model, "sample_weight")
-    with pytest.raises(TypeError, match=r"no sample_weight: a weight multiplies what one record can do.*Fit without"):
+    with pytest.raises(
+        TypeError,
+        match=r"no sample_weight: a weight multiplies what one record can do.*Fit without",
+    ):
         clone(model).fit(X, y, sample_weight=np.ones(len(y)))
     with pytest.raises(TypeError, match="simple_weight"):
         clone(model).fit(X, y, simple_weight=np.ones(len(y)))
@@ -187,10 +217,13 @@ FORMER = {"neighbours": ("relation", "add_remove"), "n_public": ("n_declared", 4
 @pytest.mark.parametrize("kind", [type(model) for model in (*MODELS.values(), BoundedMean())])
 def test_former_names_of_parameters_work_and_warn_when_used(kind, line):
     """Neither the constructor nor `clone` warns."""
-    facts = {"bounds": (-1, 1)} | ({"y_bounds": (0, 10)} if "y_bounds" in kind().get_params() else {})
+    facts = {"bounds": (-1, 1)} | (
+        {"y_bounds": (0, 10)} if "y_bounds" in kind().get_params() else {}
+    )
     model = clone(kind(1.0, 1e-6, **facts, **{old: value for old, (_, value) in FORMER.items()}))
     with pytest.warns(DeprecationWarning, match="is now") as seen:
         model.fit(line[0], line[1])
+    seen = [warning for warning in seen if warning.category is DeprecationWarning]
     said = {str(warning.message).split(";")[0] for warning in seen}
     assert said == {f"{old} is now {new}" for old, (new, _) in FORMER.items()}
     assert {warning.filename for warning in seen} == {__file__}
@@ -202,7 +235,12 @@ def test_the_former_name_of_user_ids_works_and_warns(line, tmp_path):
     X, y, _ = line
     users = np.repeat(np.arange(2000), 2)
     model = LogisticRegression(
-        1.0, bounds=(-1, 1), relation="add_remove", n_declared=4000, max_rows_per_user=2, solver="output_perturbation"
+        1.0,
+        bounds=(-1, 1),
+        relation="add_remove",
+        n_declared=4000,
+        max_rows_per_user=2,
+        solver="output_perturbation",
     )
     with pytest.warns(DeprecationWarning, match="user_id is now user_ids"):
         model.fit(X, y, user_id=users)

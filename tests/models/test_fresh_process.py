@@ -53,7 +53,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def models(rows):
-    """Every estimator with the default solver, and three with another solver, private ranges and users."""
+    """Every estimator by default, and three with another solver, private ranges and users."""
     labels, values = (rows[:, 0] > 0.2).astype(int), 5 + 3 * rows[:, 0]
     fitted = {}
     for name, row in ESTIMATORS.items():
@@ -64,7 +64,9 @@ def models(rows):
     fitted["ranges"] = dpfit.LinearRegression(2.0, 1e-6).fit(rows, values)
     users = np.arange(len(rows)) // 2
     by_user = {"relation": "add_remove", "n_declared": 1000, "max_rows_per_user": 2}
-    fitted["users"] = logistic(1.0, 1e-6, bounds=(-1, 1), classes=(0, 1), **by_user).fit(rows, labels, user_ids=users)
+    fitted["users"] = logistic(1.0, 1e-6, bounds=(-1, 1), classes=(0, 1), **by_user).fit(
+        rows, labels, user_ids=users
+    )
     return fitted
 
 
@@ -79,29 +81,43 @@ def plans(models):
             made[f"{entry.name} {kind}"] = algorithm.plan(problem, Budget(**BUDGETS[kind]))
     step = made["gaussian_mean gdp"]
     assert isinstance(step, Step)
-    made["composition"] = Composition((Stage("mean", step), Stage("fit", made["noisy_gd gdp"], StartAt("mean"))))
-    made["parts"] = Composition((Stage("one", step, part=0), Stage("two", step, part=1)), shares=(0.5, 0.5))
+    made["composition"] = Composition(
+        (Stage("mean", step), Stage("fit", made["noisy_gd gdp"], StartAt("mean")))
+    )
+    made["parts"] = Composition(
+        (Stage("one", step, part=0), Stage("two", step, part=1)), shares=(0.5, 0.5)
+    )
     made["selection"] = Selection(made["laplace_mean pure"], 0.25)
     made["users"] = models["users"].plan_
-    made["count"] = plan_count(Schema((Category("ward", ("A", "B")),)), ["ward"], Budget(epsilon=1.0))
+    made["count"] = plan_count(
+        Schema((Category("ward", ("A", "B")),)), ["ward"], Budget(epsilon=1.0)
+    )
     mean = made["laplace_mean pure"]
     made["score"] = TransformedPlan.of(Scores("accuracy", 1.0), mean)
     return made
 
 
 def read_elsewhere(folder):
-    done = subprocess.run([sys.executable, "-c", READ, str(folder)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(folder)], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
 
-def test_plans_and_models_are_read_by_a_process_that_imported_only_dpfit(rows, plans, models, tmp_path):
-    (tmp_path / "plans.json").write_text(json.dumps({name: plan.to_json() for name, plan in plans.items()}))
+def test_plans_and_models_are_read_by_a_process_that_imported_only_dpfit(
+    rows, plans, models, tmp_path
+):
+    (tmp_path / "plans.json").write_text(
+        json.dumps({name: plan.to_json() for name, plan in plans.items()})
+    )
     (tmp_path / "rows.json").write_text(json.dumps(rows[:50].tolist()))
     for name, model in models.items():
         save(model, tmp_path / f"{name}.model")
     found = read_elsewhere(tmp_path)
-    assert found["plans"] == {name: [plan.guarantee.to_json(), plan.fingerprint, True] for name, plan in plans.items()}
+    assert found["plans"] == {
+        name: [plan.guarantee.to_json(), plan.fingerprint, True] for name, plan in plans.items()
+    }
     assert found["models"] == {
         name: [
             model.guarantee_.to_json(),
@@ -128,11 +144,26 @@ def test_a_solver_that_is_an_object_is_saved_as_its_name(models, rows, tmp_path)
 def test_the_command_line_predicts_with_a_solver_that_it_did_not_import(tmp_path):
     table, schema, model = tmp_path / "table.csv", tmp_path / "schema.toml", tmp_path / "model.json"
     with table.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("age", "ill"), *((age, ("no", "yes")[age > 50]) for age in range(100))])
+        csv.writer(file).writerows(
+            [("age", "ill"), *((age, ("no", "yes")[age > 50]) for age in range(100))]
+        )
     schema.write_text(
-        '[columns.age]\nlower = 0\nupper = 100\n[target]\nname = "ill"\ncategories = ["no", "yes"]\n', encoding="utf-8"
+        '[columns.age]\nlower = 0\nupper = 100\n[target]\nname = "ill"\ncategories = ["no", '
+        '"yes"]\n',
+        encoding="utf-8",
     )
-    fit = ("fit", table, "--schema", schema, "--model", "logistic", "--epsilon", "2", "--delta", "1e-6")
+    fit = (
+        "fit",
+        table,
+        "--schema",
+        schema,
+        "--model",
+        "logistic",
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-6",
+    )
     called(*fit, "--solver", "dp_sgd", "--out", model)
     found = json.loads(called("predict", model, table, "--json"))
     assert len(found["predictions"]) == 100

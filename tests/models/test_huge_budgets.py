@@ -23,13 +23,19 @@ def table():
     random = np.random.default_rng(0)
     X = random.uniform(-1, 1, (N, 2))
     signal = X @ [2.0, -1.0] + 0.5
-    return X, signal + random.logistic(size=N), np.clip(signal + 0.5 * random.standard_normal(N), -5, 5)
+    return (
+        X,
+        signal + random.logistic(size=N),
+        np.clip(signal + 0.5 * random.standard_normal(N), -5, 5),
+    )
 
 
 def distance_to_optimum(objective, weights):
-    """How far the weights are from the minimizer; corners are no obstacle to the search by a simplex."""
+    """Distance of the weights from the minimizer, by simplex search, corners included."""
     options = {"xatol": 1e-8, "fatol": 1e-14, "maxiter": 20_000, "maxfev": 20_000}
-    return np.abs(minimize(objective, weights, method="Nelder-Mead", options=options).x - weights).max()
+    return np.abs(
+        minimize(objective, weights, method="Nelder-Mead", options=options).x - weights
+    ).max()
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["declared", "private"])
@@ -60,7 +66,10 @@ def test_linear_models(kind, settings, delta, declared, table):
     rows, labels = model.scaling_.rows(X), 2.0 * y - 1 if classifies else model.scaling_.labels(y)
 
     def objective(weights):
-        return np.mean(problem.loss.value(rows @ weights, labels)) + problem.ridge / 2 * weights @ weights
+        return (
+            np.mean(problem.loss.value(rows @ weights, labels))
+            + problem.ridge / 2 * weights @ weights
+        )
 
     assert distance_to_optimum(objective, np.ravel(model.weights_)) < 1e-3
 
@@ -68,7 +77,7 @@ def test_linear_models(kind, settings, delta, declared, table):
 @pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_quantiles_far_from_the_middle(delta, neighbours):
-    """The optimum by linear programming; a rounded corner moves it by a share of its width, 0.002."""
+    """Optimum by linear programming; a rounded corner moves it by a share of the width 0.002."""
     random = np.random.default_rng(5)
     X = random.uniform(-1, 1, (500, 6))
     y = np.clip(X @ random.normal(size=6) + 0.5 * random.normal(size=500), -5, 5)
@@ -95,7 +104,13 @@ def test_several_classes(delta, bounds, neighbours):
         X = random.uniform(-1, 1, (n, 2))
         y = np.digitize(X @ [2.0, -1.0] + 0.5 + random.logistic(size=n), [-1.0, 1.0])
         model = LogisticRegression(
-            1e6, delta, bounds=bounds, classes=[0, 1, 2], relation=neighbours, n_declared=n, ridge=ridge
+            1e6,
+            delta,
+            bounds=bounds,
+            classes=[0, 1, 2],
+            relation=neighbours,
+            n_declared=n,
+            ridge=ridge,
         ).fit(X, y)
         rows = model.scaling_.rows(X)
 

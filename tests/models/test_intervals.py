@@ -1,4 +1,4 @@
-"""Intervals for privacy noise: they hold at their level, neither more nor less, and come from public facts."""
+"""Privacy intervals hold at their level, no more or less, and use public facts."""
 
 import math
 
@@ -10,11 +10,18 @@ from sklearn.exceptions import NotFittedError
 
 from dpfit.core import Run
 from dpfit.data.dataset import InMemory
-from dpfit.models import BoundedMean, GeometricMedian, LinearRegression, LogisticRegression, load, save
+from dpfit.mechanisms.vector_noise import l2_laplace_reach
+from dpfit.models import (
+    BoundedMean,
+    GeometricMedian,
+    LinearRegression,
+    LogisticRegression,
+    load,
+    save,
+)
 from dpfit.models.intervals import noise_bound
 from dpfit.models.scaling import Scaling
 from dpfit.noise import Source
-from dpfit.solvers.perturbation.vector_noise import l2_laplace_reach
 
 LEVEL = 0.8
 """Where a tenth more or less of heavy-tailed noise shows best."""
@@ -27,7 +34,7 @@ def chances(draws, level=LEVEL):
 
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.95, 0.999, 1 - 1e-9])
 def test_one_coordinate_of_l2_laplace_noise_has_its_closed_form(level):
-    """In one dimension the law is Laplace's; in three P(abs > t) = (1 + t / 2) exp(-t), by integrating the density."""
+    """1-D: Laplace's law; 3-D: P(abs > t) = (1 + t / 2) exp(-t), by integration."""
     assert l2_laplace_reach(1, level) == pytest.approx(-math.log1p(-level), rel=1e-7)
     t = l2_laplace_reach(3, level)
     assert (1 + t / 2) * math.exp(-t) == pytest.approx(1 - level, rel=1e-9)
@@ -52,18 +59,26 @@ COLUMNS, DRAWS = 60, 250
 @pytest.mark.parametrize("kind", [LinearRegression, LogisticRegression])
 @pytest.mark.parametrize(("delta", "law"), [(0.0, "l2_laplace"), (1e-4, "gaussian")])
 def test_an_exact_interval_holds_at_its_level(kind, delta, law):
-    """A fifth of the noisy coefficients are outside of it; outside of one that is a tenth narrower are far more."""
+    """A fifth of the noisy coefficients are outside; far more if it is a tenth narrower."""
     X = np.random.default_rng(6).uniform(0.0, 4.0, size=(300, COLUMNS))
     regression = kind is LinearRegression
-    y, labels = (X[:, 0], X[:, 0] / 2 - 1) if regression else (X[:, 0] > 1.5, np.where(X[:, 0] > 1.5, 1.0, -1.0))
+    y, labels = (
+        (X[:, 0], X[:, 0] / 2 - 1)
+        if regression
+        else (X[:, 0] > 1.5, np.where(X[:, 0] > 1.5, 1.0, -1.0))
+    )
     more = {"y_bounds": (0, 4)} if regression else {}
-    model = kind(2.0, delta, bounds=(0, 4), row_norm=20.0, ridge=2.0, solver="output_perturbation", **more).fit(X, y)
+    model = kind(
+        2.0, delta, bounds=(0, 4), row_norm=20.0, ridge=2.0, solver="output_perturbation", **more
+    ).fit(X, y)
     mechanism = model.plan_.final
     assert mechanism.noise == law
     theta = without_noise(mechanism, np.column_stack([X / 2 - 1, np.ones(300)]), labels)
     data = InMemory(X, y if regression else labels).map(model.scaling_)
     noisy = np.stack(mechanism.run_many(data, Run(Source(random_state=1)), DRAWS))
-    misses = np.abs(model.scaling_.unscaled(noisy)[0] - (theta[:-1] if regression else theta[:-1] / 2))
+    misses = np.abs(
+        model.scaling_.unscaled(noisy)[0] - (theta[:-1] if regression else theta[:-1] / 2)
+    )
     found = model.noise_interval(LEVEL)
     assert found.exact
     assert np.shape(found.coef.upper) == np.shape(model.coef_)
@@ -84,16 +99,26 @@ def test_leverage_is_the_norm_of_the_units(constant, ranges, labels):
     moved = [scaling.unscaled(unit) for unit in np.eye(weights)]
     still = scaling.unscaled(np.zeros(weights))
     coef, intercept = scaling.leverage(2)
-    assert coef * np.ones(2) == pytest.approx(np.linalg.norm([c[0] - still[0][0] for c, _ in moved], axis=0))
+    assert coef * np.ones(2) == pytest.approx(
+        np.linalg.norm([c[0] - still[0][0] for c, _ in moved], axis=0)
+    )
     assert intercept == pytest.approx(np.linalg.norm([i[0] - still[1][0] for _, i in moved]))
 
 
 @pytest.mark.parametrize(("columns", "delta", "law"), [(30, 0.0, "gamma"), (60, 1e-4, "gaussian")])
-def test_a_bound_after_objective_perturbation_is_reached_where_only_the_ridge_curves(columns, delta, law):
-    """Records in the middle of their ranges are zero, so the minimizer is the linear term over the ridge."""
+def test_a_bound_after_objective_perturbation_is_reached_where_only_the_ridge_curves(
+    columns, delta, law
+):
+    """Records in the middle of their ranges are zero: theta is the linear term over the ridge."""
     X, runs = np.zeros((100, columns)), 500
     model = LogisticRegression(
-        0.5, delta, bounds=(-1, 1), row_norm=1.0, ridge=0.5, fit_intercept=False, solver="objective_perturbation"
+        0.5,
+        delta,
+        bounds=(-1, 1),
+        row_norm=1.0,
+        ridge=0.5,
+        fit_intercept=False,
+        solver="objective_perturbation",
     ).fit(X, np.ones(100))
     mechanism = model.plan_.final
     assert mechanism.noise == law
@@ -143,6 +168,8 @@ def test_no_interval_is_made_up(line):
     with pytest.raises(AttributeError, match="solver='output_perturbation'"):
         model.noise_interval()
     assert not hasattr(GeometricMedian(1.0, bounds=(-1, 1)).fit(X), "location_noise_interval_")
-    fitted = LinearRegression(1.0, bounds=(-1, 1), y_bounds=(0, 10), solver="output_perturbation").fit(X, values)
+    fitted = LinearRegression(
+        1.0, bounds=(-1, 1), y_bounds=(0, 10), solver="output_perturbation"
+    ).fit(X, values)
     with pytest.raises(ValueError, match="level"):
         fitted.noise_interval(1.0)

@@ -1,4 +1,4 @@
-"""Nothing but the declared output depends on the records: fits on neighbours look alike in every other way."""
+"""Only the declared output depends on records: fits on neighbours are else alike."""
 
 import warnings
 
@@ -17,6 +17,9 @@ from dpfit.models import (
     Ridge,
     private_score,
 )
+from dpfit.models.classifiers import class_codes
+from dpfit.models.inputs import as_numbers
+from dpfit.models.scaling import Scaling
 
 ROWS = np.random.default_rng(3).uniform(-1, 1, size=(60, 3))
 WORST = {
@@ -24,7 +27,14 @@ WORST = {
     "not a number": [np.nan, np.inf, -np.inf],
     "zero": [0.0, 0.0, 0.0],
 }
-LABELLED = [LogisticRegression, LinearSVC, LinearRegression, Ridge, HuberRegressor, QuantileRegressor]
+LABELLED = [
+    LogisticRegression,
+    LinearSVC,
+    LinearRegression,
+    Ridge,
+    HuberRegressor,
+    QuantileRegressor,
+]
 
 
 LABELS = (np.arange(60) % 2).astype(float)
@@ -34,6 +44,8 @@ REGRESSORS = LABELLED[2:]
 def fitted(kind, delta, facts, neighbours, X, y):
     """All that a fit shows of itself, with arrays of floats by their shapes only."""
     options = {**facts, "relation": neighbours, "n_declared": len(ROWS)}
+    if delta and kind in LABELLED:
+        options["max_passes"] = 5
     if kind in REGRESSORS:
         options["y_bounds"] = (0, 1)
     model = kind(1.0, delta, **options)
@@ -73,10 +85,14 @@ def neighbours_of(neighbours):
 
 
 @pytest.mark.parametrize("neighbours", ["replace", "add_remove"])
-@pytest.mark.parametrize("facts", [{"bounds": (-1.0, 1.0)}, {"row_norm": 2.0}, {"bounds": "private"}], ids=str)
+@pytest.mark.parametrize(
+    "facts", [{"bounds": (-1.0, 1.0)}, {"row_norm": 2.0}, {"bounds": "private"}], ids=str
+)
 @pytest.mark.parametrize("delta", [0.0, 1e-4])
 @pytest.mark.parametrize("kind", [*LABELLED, BoundedMean, GeometricMedian])
-def test_attributes_shapes_warnings_and_errors_are_those_of_the_neighbour(kind, delta, facts, neighbours):
+def test_attributes_shapes_warnings_and_errors_are_those_of_the_neighbour(
+    kind, delta, facts, neighbours
+):
     if kind not in LABELLED and "row_norm" in facts:
         return
     base = fitted(kind, delta, facts, neighbours, ROWS, LABELS)
@@ -84,7 +100,8 @@ def test_attributes_shapes_warnings_and_errors_are_those_of_the_neighbour(kind, 
         assert fitted(kind, delta, facts, neighbours, X, y) == base
     arrays = [value for value in base.values() if isinstance(value, tuple) and len(value) == 3]
     assert base["error"] is None
-    assert base["warnings"] == []
+    # Which classes are assumed is said whatever the labels are.
+    assert len(base["warnings"]) == (kind in (LogisticRegression, LinearSVC))
     assert arrays
     assert all(finite for _, _, finite in arrays)
 
@@ -117,3 +134,76 @@ def test_no_message_tells_how_many_records_there_are(kind):
         with pytest.raises(ValueError, match="for each record") as error:
             model.fit(ROWS, y, user_ids=ids)
         assert not any(number in str(error.value) for number in ("60", "59"))
+
+
+ODD = ["x", b"x", "", "True", None, [1, 2], {}, 1j, 10**400, np.nan]
+"""Labels that are no class, as one record of a list may hold them."""
+
+
+def shown(kind, X, y, **options):
+    return fitted(kind, 0.0, {"bounds": (-1.0, 1.0), **options}, "replace", X, y)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_an_odd_label_of_a_list_changes_its_record_alone(odd):
+    """A list with one string became a list of strings, and every label the first class."""
+    labels = (LABELS > 0).tolist()
+    changed = [*labels[:7], odd, *labels[8:]]
+    codes = class_codes(np.array([False, True]), changed)
+    assert np.array_equal(np.delete(codes, 7), np.delete(LABELS, 7))
+    assert np.isnan(codes[7])
+    numbers = as_numbers([*LABELS[:7].tolist(), odd, *LABELS[8:].tolist()])
+    assert np.array_equal(np.delete(numbers, 7), np.delete(LABELS, 7))
+    base = shown(LogisticRegression, ROWS, labels, classes=[False, True])
+    assert base["error"] is None
+    assert shown(LogisticRegression, ROWS, changed, classes=[False, True]) == base
+    assert shown(LogisticRegression, ROWS, changed) == shown(LogisticRegression, ROWS, labels)
+    assert shown(LinearRegression, ROWS, changed) == shown(LinearRegression, ROWS, labels)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_an_odd_cell_of_a_list_of_rows_is_not_told(odd):
+    rows = ROWS.tolist()
+    base = shown(LogisticRegression, rows, LABELS)
+    assert base["error"] is None
+    rows[7][1] = odd
+    assert shown(LogisticRegression, rows, LABELS) == base
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+@pytest.mark.parametrize("kind", LABELLED)
+@pytest.mark.parametrize("bounds", [(-1.0, 1.0), "private"], ids=str)
+def test_a_record_without_an_outcome_adds_nothing(kind, relation, bounds):
+    """The row is that of nobody: whatever it holds, a fit with the same noise is the same."""
+    options = {"bounds": bounds, "relation": relation, "random_state": 1}
+    options |= {"n_declared": len(ROWS)} if relation == "add_remove" else {}
+    options |= {"y_bounds": (0, 1)} if kind in REGRESSORS else {}
+    # One pass draws a position for each record: a missing one changes the seeded positions.
+    options |= {"solver": "objective_perturbation"} if kind is LinearSVC else {}
+    labels, other = LABELS.copy(), ROWS.copy()
+    labels[7], other[7] = np.nan, [0.9, -0.9, 0.1]
+    with pytest.warns(UserWarning, match="random_state"):
+        one, two = (kind(1.0, **options).fit(rows, labels) for rows in (ROWS, other))
+    assert np.array_equal(one.weights_, two.weights_)
+    if relation == "add_remove":
+        with pytest.warns(UserWarning, match="random_state"):
+            gone = kind(1.0, **options).fit(np.delete(ROWS, 7, 0), np.delete(LABELS, 7))
+        np.testing.assert_allclose(gone.weights_, one.weights_, rtol=0, atol=1e-9)
+
+
+def test_ranges_that_no_number_can_scale_are_refused():
+    for bounds, message in (
+        ((0, 5e-324), "at least 1e-307 wide"),
+        ((0, 10**400), "bounds must be a pair"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LogisticRegression(1.0, bounds=bounds).fit(ROWS, LABELS)
+
+
+@pytest.mark.parametrize("n", range(1, 6))
+def test_rows_in_fortran_order_are_scaled_one_by_one(n):
+    rows = np.asfortranarray(np.random.default_rng(n).normal(size=(6, 30)))
+    whole = Scaling(row_norm=0.5, constant=1.0).rows(rows)
+    assert np.array_equal(
+        Scaling(row_norm=0.5, constant=1.0).rows(np.asfortranarray(rows[:n])), whole[:n]
+    )

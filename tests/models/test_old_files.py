@@ -1,4 +1,4 @@
-"""Files of version 0.1.0: they load as they were written, and are written in the format of today."""
+"""Version 0.1.0's files load as they were written, and are saved in today's format."""
 
 import hashlib
 import json
@@ -15,7 +15,9 @@ from dpfit.privacy import Guarantee
 from dpfit.privacy.spec import digest
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "v0_1"
-MODELS = sorted(path.name.removesuffix(".model.json") for path in (FOLDER / "models").glob("*.model.json"))
+MODELS = sorted(
+    path.name.removesuffix(".model.json") for path in (FOLDER / "models").glob("*.model.json")
+)
 
 
 def file_of(name):
@@ -33,8 +35,12 @@ def test_old_models_load_with_their_guarantee_and_predictions(name, tmp_path):
     assert content["format"] == OLD_FORMAT
     model = load(file_of(name))
     assert model.guarantee_ == Guarantee.from_json(content["guarantee"])
-    expected = json.loads((FOLDER / "models" / f"{name}.json").read_text(encoding="utf-8"))["released"]
-    rows = np.array(json.loads((FOLDER / "models" / "data.json").read_text(encoding="utf-8"))["new_rows"])
+    expected = json.loads((FOLDER / "models" / f"{name}.json").read_text(encoding="utf-8"))[
+        "released"
+    ]
+    rows = np.array(
+        json.loads((FOLDER / "models" / "data.json").read_text(encoding="utf-8"))["new_rows"]
+    )
     if "predictions" in expected:
         np.testing.assert_allclose(model.predict(rows), expected["predictions"], rtol=1e-12)
     # Written again it is a file of today, and says the same.
@@ -53,9 +59,18 @@ def test_there_are_old_models():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda content: content["guarantee"]["basis"].update(relation="add_remove"), "promises something else"),
-        (lambda content: content["guarantee"]["basis"].update(arithmetic="idealised"), "promises something else"),
-        (lambda content: content["guarantee"]["basis"].update(assumptions=[]), "promises something else"),
+        (
+            lambda content: content["guarantee"]["basis"].update(relation="add_remove"),
+            "promises something else",
+        ),
+        (
+            lambda content: content["guarantee"]["basis"].update(arithmetic="idealised"),
+            "promises something else",
+        ),
+        (
+            lambda content: content["guarantee"]["basis"].update(assumptions=[]),
+            "promises something else",
+        ),
         (lambda content: content["plan"].update(kind="os"), "whole model"),
         (lambda content: content["fitted"].clear(), "whole model"),
         (lambda content: content.update(format="dpfit model 3"), "format"),

@@ -15,7 +15,9 @@ from dpfit.models import LinearRegression, LogisticRegression
 from dpfit.models.scaling import Scaling
 
 ANYTHING = st.floats(allow_nan=True, allow_infinity=True, width=64)
-ENDS = st.tuples(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+ENDS = st.tuples(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])
+)
 
 
 @st.composite
@@ -38,7 +40,7 @@ ROWS = arrays.arrays(np.float64, st.tuples(st.integers(1, 5), st.just(3)), eleme
 @settings(max_examples=150, deadline=None)
 @given(scalings(), ROWS, st.booleans())
 def test_each_row_is_bounded_by_itself(scaling, rows, thin):
-    """Rows that hold something that is no finite number may stay so: kernels replace such a record as a whole."""
+    """Rows with non-finite entries may stay: kernels replace the whole record."""
     given_rows = sparse.csr_array(rows) if thin else rows
     bounded = scaling.rows(given_rows)
     dense = bounded.toarray() if sparse.issparse(bounded) else bounded
@@ -81,7 +83,9 @@ def test_sparse_rows_are_those_of_a_dense_matrix(scaling, rows):
     thin = scaling.rows(sparse.csr_array(rows))
     dense = scaling.rows(rows)
     if scaling.lower is not None or scaling.constant:
-        assert np.allclose(thin.toarray() if sparse.issparse(thin) else thin, dense, rtol=1e-9, atol=1e-12)
+        assert np.allclose(
+            thin.toarray() if sparse.issparse(thin) else thin, dense, rtol=1e-9, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("fitted_on", ["dense", "sparse"])
@@ -91,7 +95,9 @@ def test_predictions_do_not_depend_on_how_rows_are_stored(fitted_on):
     X = np.random.default_rng(0).uniform([0, 2], [4, 6], size=(500, 2))
     y = X[:, 0] + X[:, 1]
     forms = {"dense": X, "sparse": sparse.csr_array(X)}
-    model = LinearRegression(50.0, 1e-6, bounds=([0, 2], [4, 6]), row_norm=2.0, y_bounds=(0, 12), random_state=1)
+    model = LinearRegression(
+        50.0, 1e-6, bounds=([0, 2], [4, 6]), row_norm=2.0, y_bounds=(0, 12), random_state=1
+    )
     model.fit(forms[fitted_on], y)
     assert np.abs(model.predict(X) - y).mean() < 0.5
     assert np.allclose(model.predict(forms["sparse"]), model.predict(X))
@@ -104,11 +110,15 @@ def far_record(relation):
     rows, labels = np.ones((6, 1)), np.ones(6)
     if relation == "replace":
         return InMemory(rows, labels), InMemory(np.append(rows[:-1], [[-1000.0]], axis=0), labels)
-    return InMemory(np.append(rows[:-1], [[1000.0]], axis=0), labels), InMemory(rows[:-1], labels[:-1])
+    return InMemory(np.append(rows[:-1], [[1000.0]], axis=0), labels), InMemory(
+        rows[:-1], labels[:-1]
+    )
 
 
 def planned(relation, bounds):
-    model = LogisticRegression(2.0, bounds=bounds, relation=relation, n_declared=6, solver="output_perturbation")
+    model = LogisticRegression(
+        2.0, bounds=bounds, relation=relation, n_declared=6, solver="output_perturbation"
+    )
     return model.plan(6, 1)
 
 
@@ -135,3 +145,25 @@ def test_ranges_read_off_the_records_are_caught(relation):
 
     audit = audit_callable(fit, *far_record(relation), plan.guarantee, runs=400, random_state=5)
     assert audit.verdict == "broken", str(audit)
+
+
+@pytest.mark.parametrize("way", ["dense", "sparse", "row_norm"])
+def test_a_fit_without_an_intercept_goes_through_the_origin(way):
+    """y = 0.5 x on [0, 10]: the same line by every way in, and 0 is predicted at 0."""
+    x = np.random.default_rng(0).uniform(0, 10, (4000, 1))
+    rows = sparse.csr_array(x) if way == "sparse" else x
+    facts = {"row_norm": 10} if way == "row_norm" else {"bounds": (0, 10)}
+    model = LinearRegression(1e6, y_bounds=(0, 10), fit_intercept=False, **facts).fit(
+        rows, 0.5 * x[:, 0]
+    )
+    assert model.coef_ == pytest.approx([0.5], rel=1e-3)
+    assert model.intercept_ == 0.0
+    assert model.predict(np.zeros((1, 1))) == pytest.approx([0.0])
+
+
+def test_labels_are_centred_where_rows_hold_a_constant():
+    """A schema adds the constant; the range of labels far from zero is then used in full."""
+    model = LinearRegression(1.0, row_norm=1.0, y_bounds=(100, 102), fit_intercept=False)
+    assert model._public_scaling(2)[0].label_range == (0.0, 102.0)
+    model.rows_have_constant = True
+    assert model._public_scaling(2)[0].label_range == (101.0, 1.0)

@@ -1,4 +1,4 @@
-"""Users with several records: how many of them are used, what they cost together, and an attack on both."""
+"""Users with several records: how many are used, their joint cost, and attacks."""
 
 from dataclasses import dataclass, replace
 
@@ -52,10 +52,14 @@ def spy(max_rows):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 6), st.integers(0, 2**32))
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=30), st.integers(1, 6), st.integers(0, 2**32)
+)
 def test_at_most_so_many_records_of_a_user_are_used(ids, most, seed):
     """Users with fewer lose none; no record is used twice or changes hands."""
-    data = InMemory(np.arange(float(len(ids)))[:, None], np.zeros(len(ids)), np.array(ids, dtype=np.int64))
+    data = InMemory(
+        np.arange(float(len(ids)))[:, None], np.zeros(len(ids)), np.array(ids, dtype=np.int64)
+    )
     whose, numbers = spy(most).run(data, random_state=seed).value
     assert len(set(numbers.tolist())) == len(numbers)
     assert [str(ids[int(number)]) for number in numbers] == whose.tolist()
@@ -76,29 +80,38 @@ def test_which_records_are_used_is_uniform():
     data = InMemory(np.arange(6.0)[:, None], np.zeros(6), np.zeros(6, dtype=np.int64))
     run = Run(Source(random_state=3))
     kept = np.concatenate(
-        [whole[1] for whole in spy(2).execute_many(View(data, "add_remove", "user", run.noise), run, 3000)]
+        [
+            whole[1]
+            for whole in spy(2).execute_many(View(data, "add_remove", "user", run.noise), run, 3000)
+        ]
     )
     # Each of six records is one of the two with probability 1 / 3; six standard deviations.
     assert np.abs(np.bincount(kept.astype(int)) - 1000).max() < 6 * np.sqrt(3000 * 2 / 9)
 
 
 def one_sided():
-    """Records far from what is fitted: each pulls with all of the Lipschitz constant, whatever the others do."""
+    """Records far from the fit: each pulls with the full Lipschitz constant, always."""
     return Minimize(n=12, loss=Huber(1.0), bounds=Bounds(1.0, -50.0, 50.0), n_features=2, ridge=0.5)
 
 
 def per_user(budget, most):
-    return capped(output_perturbation.plan(one_sided(), record_budget(budget, most), ridge=0.5), most)
+    return capped(
+        output_perturbation.plan(one_sided(), record_budget(budget, most), ridge=0.5), most
+    )
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 40])
 @pytest.mark.parametrize("budget", BUDGETS, ids=lambda b: f"{b.kind}")
 def test_the_promise_to_a_user_is_the_budget(budget, most):
-    """Neither less, which would be a breach, nor a hundredth more, which would be a waste of noise."""
+    """Neither less, which breaks the guarantee, nor 1% more, which wastes noise."""
     promise = per_user(budget, most).guarantee
     assert promise.basis.unit == "user"
     assert promise.meets(budget)
-    less = {name: 0.99 * getattr(budget, name) for name in ("epsilon", "mu", "rho") if getattr(budget, name)}
+    less = {
+        name: 0.99 * getattr(budget, name)
+        for name in ("epsilon", "mu", "rho")
+        if getattr(budget, name)
+    }
     assert not promise.meets(replace(budget, **less))
 
 
@@ -106,7 +119,11 @@ def test_the_promise_to_a_user_is_the_budget(budget, most):
 @pytest.mark.parametrize("law", ["pure", "gdp"])
 def test_a_user_who_pulls_one_way_uses_up_the_budget(law, most):
     """Minimizers with and without k aligned records are k * lipschitz / (n * ridge) apart."""
-    budget = Budget(epsilon=2.0, relation="add_remove") if law == "pure" else Budget(mu=1.5, relation="add_remove")
+    budget = (
+        Budget(epsilon=2.0, relation="add_remove")
+        if law == "pure"
+        else Budget(mu=1.5, relation="add_remove")
+    )
     mechanism = per_user(budget, most).final
     moved = most * 1.0 / (12 * 0.5)
     spent = moved / (mechanism.noise_multiplier * mechanism.sensitivity)
@@ -114,9 +131,12 @@ def test_a_user_who_pulls_one_way_uses_up_the_budget(law, most):
 
 
 def aligned(rows_of_user):
-    """Other users' records, with those of one more user whose records all pull the same way, and without."""
+    """Other users' records, with and without a user whose records all pull one way."""
     total = 12 + rows_of_user
-    rows, labels = np.tile([1.0, 0.0], (total, 1)), np.append(np.full(12, -40.0), np.full(rows_of_user, 40.0))
+    rows, labels = (
+        np.tile([1.0, 0.0], (total, 1)),
+        np.append(np.full(12, -40.0), np.full(rows_of_user, 40.0)),
+    )
     ids = np.append(np.arange(12) // 2, np.full(rows_of_user, 99))
     data = InMemory(rows, labels, ids)
     return data, data.rows(np.arange(12))
@@ -148,7 +168,9 @@ def test_an_attack_on_a_user_sees_most_of_what_is_promised():
 
 
 def test_a_cap_that_is_not_applied_is_caught(monkeypatch):
-    monkeypatch.setattr(users, "bounded_contributions", lambda ids, most, source: np.arange(len(ids)))
+    monkeypatch.setattr(
+        users, "bounded_contributions", lambda ids, most, source: np.arange(len(ids))
+    )
     plan = per_user(Budget(epsilon=2.0, relation="add_remove"), 3)
     audit = audit_runs(PlanRuns(plan), *aligned(9), plan.guarantee, runs=400, random_state=1)
     assert audit.verdict == "broken", str(audit)
@@ -157,7 +179,12 @@ def test_a_cap_that_is_not_applied_is_caught(monkeypatch):
 def test_a_budget_that_is_not_divided_is_caught():
     """A plan for records at the whole budget, said to protect users."""
     plan = per_user(Budget(epsilon=2.0, relation="add_remove"), 3)
-    whole = capped(output_perturbation.plan(one_sided(), Budget(epsilon=2.0, relation="add_remove"), ridge=0.5), 3)
+    whole = capped(
+        output_perturbation.plan(
+            one_sided(), Budget(epsilon=2.0, relation="add_remove"), ridge=0.5
+        ),
+        3,
+    )
     audit = audit_runs(PlanRuns(whole), *aligned(3), plan.guarantee, runs=400, random_state=1)
     assert audit.verdict == "broken", str(audit)
 

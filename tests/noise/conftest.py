@@ -1,4 +1,4 @@
-"""What the tests of noise share: a goodness-of-fit test and a source whose bits are written down."""
+"""Shared by the noise tests: a goodness-of-fit test, and a source of given bits."""
 
 from collections.abc import Callable, Iterable
 
@@ -44,7 +44,9 @@ def chi_square_p_value(draws: np.ndarray, cumulative: Callable[[np.ndarray], np.
             edges.append(edge)
             mass = probability
     expected = draws.size * np.diff(np.concatenate([[0.0], cumulative(np.array(edges)), [1.0]]))
-    observed = np.bincount(np.searchsorted(edges, draws.reshape(-1), side="left"), minlength=len(edges) + 1)
+    observed = np.bincount(
+        np.searchsorted(edges, draws.reshape(-1), side="left"), minlength=len(edges) + 1
+    )
     statistic = np.sum((observed - expected) ** 2 / expected)
     return float(stats.chi2.sf(statistic, len(edges)))
 

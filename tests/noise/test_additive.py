@@ -1,4 +1,4 @@
-"""Noise added to values: on the grid for every input, with the law and the sensitivity that are promised."""
+"""Noise on values: on the grid for all inputs, with the stated law and sensitivity."""
 
 import math
 from functools import partial
@@ -22,18 +22,28 @@ MECHANISMS = {
     "laplace": (add_laplace, "l1_sensitivity", "l1"),
     "gaussian": (add_gaussian, "l2_sensitivity", "l2"),
     "l2_laplace": (add_l2_laplace, "l2_sensitivity", "l2"),
-    "generalized_gaussian": (partial(add_generalized_gaussian, shape=3.0), "linf_sensitivity", "linf"),
+    "generalized_gaussian": (
+        partial(add_generalized_gaussian, shape=3.0),
+        "linf_sensitivity",
+        "linf",
+    ),
 }
 
 
 @pytest.fixture(params=MECHANISMS)
 def mechanism(request):
-    """A mechanism as a function of values, sensitivity, noise multiplier and source; and its norm."""
+    """A mechanism by values, sensitivity, noise multiplier and source; and its norm."""
     add, name, norm = MECHANISMS[request.param]
 
     def call(values, sensitivity=1.0, noise_multiplier=1.0, source=None, **options):
         sensitivities = {name: sensitivity}
-        return add(values, noise_multiplier=noise_multiplier, source=source or Source(51), **sensitivities, **options)
+        return add(
+            values,
+            noise_multiplier=noise_multiplier,
+            source=source or Source(51),
+            **sensitivities,
+            **options,
+        )
 
     call.sensitivity_name, call.norm = name, norm
     return call
@@ -45,7 +55,7 @@ def off_grid_frequency(outputs: np.ndarray) -> float:
 
 
 class TestPrecisionAttack:
-    """Outputs off the grid of 2**-53 are impossible near x = 1 and common near x = 0 with naive noise."""
+    """With naive noise, outputs off the grid 2**-53 exist near x = 0, not near x = 1."""
 
     @pytest.mark.parametrize("draw", ["laplace", "gaussian", "gumbel"])
     def test_succeeds_on_naive_noise(self, draw):
@@ -64,12 +74,15 @@ class TestPrecisionAttack:
             assert off_grid_frequency(mechanism(np.full(20_000, x))) == 0.0
 
     def test_last_bits_have_one_law_for_neighbours(self, mechanism):
-        # Pearson's test that the last four bits of the steps have one law; 100,000 draws, 1e-9. Noise is 8192
-        # steps wide or more, so each law is uniform to one part in a million. The mechanism adds a vector, so
-        # neighbours here differ in every coordinate, which is worse than what is promised.
+        # Pearson's test that the last four bits of the steps have one law; 100,000 draws, 1e-9.
+        # Noise is 8192 steps wide or more, so each law is uniform to one part in a million. The
+        # mechanism adds a vector, so neighbours here differ in every coordinate, which is worse
+        # than what is promised.
         grid = Grid(-13)
         table = [
-            np.bincount(grid.quantize(mechanism(np.full(100_000, x), source=Source(s), grid=grid)) & 15)
+            np.bincount(
+                grid.quantize(mechanism(np.full(100_000, x), source=Source(s), grid=grid)) & 15
+            )
             for x, s in ((0.0, 54), (1.0 - 2.0**-13, 55))
         ]
         assert stats.chi2_contingency(table).pvalue > 1e-9
@@ -82,7 +95,21 @@ class TestPrecisionAttack:
 
 
 class TestLattice:
-    INPUTS = (0.0, 1.0, -1.0, 1 / 3, 5e-324, 1e-310, -1e-17, 12345.678, 1e15, 1e300, np.inf, -np.inf, np.nan)
+    INPUTS = (
+        0.0,
+        1.0,
+        -1.0,
+        1 / 3,
+        5e-324,
+        1e-310,
+        -1e-17,
+        12345.678,
+        1e15,
+        1e300,
+        np.inf,
+        -np.inf,
+        np.nan,
+    )
 
     @pytest.mark.parametrize("sensitivity", [1e-200, 1e-3, 1.0, 1e250])
     def test_every_output_is_a_multiple_of_the_step(self, mechanism, sensitivity):
@@ -109,15 +136,19 @@ class TestLattice:
 
     def test_saturation_is_the_end_of_the_line(self, mechanism):
         grid = INTEGERS
-        outputs = mechanism(np.array([np.iinfo(np.int64).max, np.iinfo(np.int64).min] * 20), grid=grid)
+        outputs = mechanism(
+            np.array([np.iinfo(np.int64).max, np.iinfo(np.int64).min] * 20), grid=grid
+        )
         assert np.all(np.abs(outputs) <= LIMIT)
         assert np.any(outputs == LIMIT)
         assert np.any(outputs == -LIMIT)
 
 
 class TestScale:
-    """The noise has the promised scale: variance within six standard errors of 100,000 draws (false alarm 2e-9),
-    which sees a scale off by 6% (3% for the Laplace law's heavier fourth moment)."""
+    """Variance within six standard errors of 100,000 draws (2e-9).
+
+    Sees a scale off by 6% (3% for the Laplace law's heavier fourth moment).
+    """
 
     @pytest.mark.parametrize("noise_multiplier", [0.5, 3.0])
     @pytest.mark.parametrize(
@@ -149,16 +180,24 @@ class TestScale:
         assert abs(1.06 * radius / (6.0 * d) - 1) > 0.03
 
     def test_rounding_is_charged_to_the_sensitivity(self, mechanism):
-        # On a grid as coarse as the sensitivity, rounding one value doubles the charge, and so the noise.
+        # On a grid as coarse as the sensitivity, rounding one value doubles the charge, and so the
+        # noise.
         n = 20_000
         source = Source(61)
         steps = np.array(
-            [float(mechanism(0.0, noise_multiplier=64.0, grid=INTEGERS, source=source)) for _ in range(n // 10)]
+            [
+                float(mechanism(0.0, noise_multiplier=64.0, grid=INTEGERS, source=source))
+                for _ in range(n // 10)
+            ]
         )
         exact = np.array(
-            [float(mechanism(np.int64(0), noise_multiplier=64.0, grid=INTEGERS, source=source)) for _ in range(n // 10)]
+            [
+                float(mechanism(np.int64(0), noise_multiplier=64.0, grid=INTEGERS, source=source))
+                for _ in range(n // 10)
+            ]
         )
-        # Ratio of mean magnitudes, each with a relative error below 1/sqrt(2000): six of them are 0.2 of 2.
+        # Ratio of mean magnitudes, each with a relative error below 1/sqrt(2000): six of them are
+        # 0.2 of 2.
         ratio = np.mean(np.abs(steps)) / np.mean(np.abs(exact))
         assert 1.6 < ratio < 2.4
 
@@ -182,8 +221,12 @@ class TestInterface:
         assert mechanism(np.zeros(3, dtype=np.float32)).shape == (3,)
 
     def test_one_rng_seed_one_release(self, mechanism):
-        assert np.array_equal(mechanism(np.ones(9), source=Source(3)), mechanism(np.ones(9), source=Source(3)))
-        assert not np.array_equal(mechanism(np.ones(9), source=Source()), mechanism(np.ones(9), source=Source()))
+        assert np.array_equal(
+            mechanism(np.ones(9), source=Source(3)), mechanism(np.ones(9), source=Source(3))
+        )
+        assert not np.array_equal(
+            mechanism(np.ones(9), source=Source()), mechanism(np.ones(9), source=Source())
+        )
 
     def test_integers_are_steps_and_need_a_grid(self, mechanism):
         with pytest.raises(ValueError, match="pass the grid"):
@@ -191,14 +234,18 @@ class TestInterface:
         outputs = mechanism(np.array([400, -400]), noise_multiplier=0.01, grid=Grid(-2))
         assert np.all(np.abs(outputs - [100.0, -100.0]) < 3)
 
-    @pytest.mark.parametrize("values", [np.array([True]), np.array(["1"]), np.array([1j]), np.zeros(2, np.longdouble)])
+    @pytest.mark.parametrize(
+        "values", [np.array([True]), np.array(["1"]), np.array([1j]), np.zeros(2, np.longdouble)]
+    )
     def test_rejects_other_types(self, mechanism, values):
         with pytest.raises(TypeError, match="values must be floats"):
             mechanism(values)
 
     @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])
     def test_rejects_bad_scales(self, mechanism, bad):
-        with pytest.raises(ValueError, match=rf"{mechanism.sensitivity_name} must be positive and finite, got"):
+        with pytest.raises(
+            ValueError, match=rf"{mechanism.sensitivity_name} must be positive and finite, got"
+        ):
             mechanism(1.0, sensitivity=bad)
         with pytest.raises(ValueError, match="noise_multiplier must be positive and finite, got"):
             mechanism(1.0, noise_multiplier=bad)
@@ -211,4 +258,6 @@ class TestInterface:
 
     def test_rejects_bad_shapes(self):
         with pytest.raises(ValueError, match="shape"):
-            add_generalized_gaussian(1.0, linf_sensitivity=1.0, noise_multiplier=1.0, shape=0.5, source=Source(1))
+            add_generalized_gaussian(
+                1.0, linf_sensitivity=1.0, noise_multiplier=1.0, shape=0.5, source=Source(1)
+            )

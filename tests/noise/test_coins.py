@@ -1,4 +1,4 @@
-"""Coins by their gaps: the law of each coin, of gaps and counts, and the decisions that floating point leaves open."""
+"""Coins by gaps: laws of coins, gaps, counts, and decisions beyond floating point."""
 
 import importlib
 import math
@@ -16,16 +16,20 @@ module = importlib.import_module("dpfit.noise.rounded")
 
 @pytest.mark.parametrize("probability", [0.003, 0.1, 0.5, 0.97])
 def test_every_coin_comes_up_as_often_as_it_should(probability):
-    """Chi-square over 50 places of a sequence, 4,000 and more sequences; a probability off by 10% is rejected."""
+    """Chi-square on 50 places, 4,000 sequences or more; rejects a probability off by 10%."""
     trials, repeats = 50, math.ceil(4000 * max(1, 0.1 / probability))
     chosen = successes(probability, trials * repeats, Source(1))
     counts = np.bincount(chosen % trials, minlength=trials)
     variance = repeats * probability * (1 - probability)
-    assert float(np.sum((counts - repeats * probability) ** 2) / variance) < stats.chi2.isf(1e-9, trials)
+    assert float(np.sum((counts - repeats * probability) ** 2) / variance) < stats.chi2.isf(
+        1e-9, trials
+    )
     total = len(chosen)
     low, high = stats.binom.ppf([5e-10, 1 - 5e-10], trials * repeats, probability)
     assert low <= total <= high
-    low, high = stats.binom.ppf([5e-10, 1 - 5e-10], trials * repeats, probability * (1.1 if probability < 0.9 else 0.9))
+    low, high = stats.binom.ppf(
+        [5e-10, 1 - 5e-10], trials * repeats, probability * (1.1 if probability < 0.9 else 0.9)
+    )
     assert not low <= total <= high
 
 
@@ -71,7 +75,7 @@ def test_extremes():
 
 @pytest.mark.parametrize("probability", [1e-9, 0.01, 0.5, 1 - 1e-9])
 def test_multiprecision_decides_as_floating_point_proposes(probability, monkeypatch):
-    """The enclosure of the scale is that of the exact rational rate: both ways give the same gaps."""
+    """The scale's enclosure is that of the exact rational rate: gaps are equal."""
     words = Source(5).words(60) >> np.uint64(1)
     scale = GapScale(probability)
     proposed = module.magnitudes(Laplace(), scale, module.DOWN, words, Source(0))
@@ -82,27 +86,36 @@ def test_multiprecision_decides_as_floating_point_proposes(probability, monkeypa
         return np.maximum(steps + 3, 0), np.ones(len(steps), dtype=bool)
 
     monkeypatch.setattr(module, "_propose", doubt)
-    assert module.magnitudes(Laplace(), scale, module.DOWN, words, Source(0)).tolist() == proposed.tolist()
+    assert (
+        module.magnitudes(Laplace(), scale, module.DOWN, words, Source(0)).tolist()
+        == proposed.tolist()
+    )
 
 
 @pytest.mark.parametrize("probability", [2e-5, 0.004, 0.5, 1 - 1e-9])
 def test_half_a_word_decides_only_what_no_further_digit_can_change(probability):
-    """Next to every boundary and anywhere: a gap that 32 digits settle is that of all numbers that begin with them."""
+    """Near boundaries and anywhere: a gap settled by 32 digits holds for all continuations."""
     scale = GapScale(probability)
     boundaries = np.exp(-np.arange(1, 2000) / scale.value) * 2.0**32
-    near = np.clip(np.floor(boundaries)[:, None] + np.arange(-2, 3), 0, 2**32 - 1).astype(np.uint32).reshape(-1)
+    near = (
+        np.clip(np.floor(boundaries)[:, None] + np.arange(-2, 3), 0, 2**32 - 1)
+        .astype(np.uint32)
+        .reshape(-1)
+    )
     anywhere = Source(6).words(20_000).view(np.uint32)
     for digits, doubts in ((near, (1 / 20, 1)), (anywhere, (0, 1 / 500))):
         gaps, doubtful = module._propose(Laplace(), scale, module.DOWN, digits, 32)
         first = digits[~doubtful].astype(np.uint64) << np.uint64(31)
         for rest in (0, 2**31 - 1):
-            exact = module.magnitudes(Laplace(), scale, module.DOWN, first | np.uint64(rest), Source(0))
+            exact = module.magnitudes(
+                Laplace(), scale, module.DOWN, first | np.uint64(rest), Source(0)
+            )
             assert np.array_equal(gaps[~doubtful], exact)
         assert doubts[0] <= doubtful.mean() <= doubts[1]
 
 
 def test_digits_that_were_left_open_are_drawn_and_kept(monkeypatch):
-    """If half a word never settled anything, gaps would come from it and the next 31 bits of the source."""
+    """If half a word settles nothing, gaps come from it and the next 31 bits."""
     digits, scale = Source(7).words(100).view(np.uint32), GapScale(0.01)
     sure = module._propose
 

@@ -9,7 +9,7 @@ from dpfit.noise.laws import precision
 
 
 def cumulative_from(weight):
-    """The distribution function of the law with the given weights, summed over its whole support."""
+    """Distribution function of a law by weights, summed over the whole support."""
     support = np.arange(-4000, 4001)
     mass = weight(support.astype(float))
     total = np.cumsum(mass) / mass.sum()
@@ -26,14 +26,20 @@ def gaussian_weight(sigma):
 
 CASES = [
     (sampler, weight, scale)
-    for sampler, weight in ((discrete_laplace, laplace_weight), (discrete_gaussian, gaussian_weight))
+    for sampler, weight in (
+        (discrete_laplace, laplace_weight),
+        (discrete_gaussian, gaussian_weight),
+    )
     for scale in (0.7, 4.3, 60.5)
 ]
 
 
 class TestLaw:
-    """Pearson's test on 100,000 draws at 1e-9. A scale off by 6% shifts the statistic by 360 (Laplace) or 720
-    (Gaussian) at large scales; at 0.7 the information is 0.7 or more, and the shift at least 250."""
+    """Pearson's test on 100,000 draws at 1e-9.
+
+    A scale off by 6% shifts the statistic by 360 (Laplace) or 720 (Gaussian) at large scales; at
+    0.7 the information is 0.7 or more, and the shift at least 250.
+    """
 
     @pytest.mark.parametrize(("sampler", "weight", "scale"), CASES)
     def test_chi_square(self, sampler, weight, scale, p_value):
@@ -44,7 +50,8 @@ class TestLaw:
 
     @pytest.mark.parametrize("scale", [0.5, 3.0])
     def test_laplace_log_ratio_is_pure(self, scale):
-        # Neighbouring counts differ by the factor exp(1/scale); six standard errors of each log ratio.
+        # Neighbouring counts differ by the factor exp(1/scale); six standard errors of each log
+        # ratio.
         draws = discrete_laplace(scale, 200_000, Source(42))
         counts = np.array([np.sum(draws == k) for k in range(5)])
         errors = np.sqrt(1 / counts[1:] + 1 / counts[:-1])
@@ -78,7 +85,8 @@ class TestDecisions:
                 assert discrete_laplace(scale, 1, scripted([*words, 2**63]))[0] == expected
 
     def test_negative_zero_is_drawn_again(self, scripted):
-        # All ones is a magnitude of zero with a minus sign; the next word, with a plus sign, stands.
+        # All ones is a magnitude of zero with a minus sign; the next word, with a plus sign,
+        # stands.
         source = scripted([2**64 - 1, 2**63, 2**64 - 2, 2**63])
         assert discrete_laplace(0.5, 1, source)[0] == 0
         assert len(source.script) < 3

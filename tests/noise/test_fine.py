@@ -26,7 +26,7 @@ def precision():
 
 @pytest.mark.parametrize("uniform", [0.3, 2.0**-20, 2.0**-62])
 def test_draws_are_within_their_error_of_the_quantile(scripted, uniform):
-    """The first 63 digits of the tail probability are written down, so the exact number is known to 2**-63 of it."""
+    """The tail probability's first 63 digits are set, so the number is known to 2**-63."""
     digits = int(uniform * 2**63)
     tail = (mpmath.mpf(digits) + mpmath.mpf(1) / 2) / 2**63
     more = [0x9E3779B97F4A7C15] * 40
@@ -38,15 +38,19 @@ def test_draws_are_within_their_error_of_the_quantile(scripted, uniform):
 
 
 def test_tails_have_no_end(scripted):
-    """A uniform number that starts with 130 zeros: generators of 53 or 64 bits stop at 37 and 44, and at 8 to 13."""
+    """A uniform with 130 leading zeros; 53 or 64 bits stop at 37 and 44, or at 8 to 13."""
     words = [0, 0, 2**60] + [12345] * 40
-    assert fine_exponential(1, scripted(words))[0] == pytest.approx((63 + 64 + 4) * math.log(2), abs=0.01)
+    assert fine_exponential(1, scripted(words))[0] == pytest.approx(
+        (63 + 64 + 4) * math.log(2), abs=0.01
+    )
     normal = fine_gaussian(1, scripted(words))[0]
-    assert math.log(math.erfc(normal / math.sqrt(2))) == pytest.approx(-(63 + 64 + 4) * math.log(2), abs=0.01)
+    assert math.log(math.erfc(normal / math.sqrt(2))) == pytest.approx(
+        -(63 + 64 + 4) * math.log(2), abs=0.01
+    )
 
 
 def test_a_gap_of_sixty_is_survived_as_often_as_it_should_be(scripted):
-    """Acceptance at gap 60 has probability exp(-60) = 2**-86.6: decided by digits beyond the first word."""
+    """Acceptance at gap 60 has probability 2**-86.6: decided beyond the first word."""
     for zeros, survives in ((86, False), (87, True)):
         # The tail probability is just below 2**-zeros.
         known = (2 ** (127 - zeros) - 1) << 1

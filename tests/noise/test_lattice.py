@@ -26,7 +26,9 @@ def exact_norm_at_most(vector: list[Fraction], norm: str, bound: Fraction) -> bo
 
 class TestFitting:
     @given(st.floats(1e-290, 1e290), st.integers(1, 10**9), st.sampled_from(NORMS))
-    def test_is_the_coarsest_that_costs_at_most_one_part_in_8192(self, sensitivity, dimension, norm):
+    def test_is_the_coarsest_that_costs_at_most_one_part_in_8192(
+        self, sensitivity, dimension, norm
+    ):
         grid = Grid.fitting(sensitivity, dimension, norm)
         allowance = Fraction(sensitivity) / 8192
         assert Fraction(grid.rounding(dimension, norm)) <= allowance
@@ -75,7 +77,9 @@ class TestQuantize:
 
     def test_repairs_are_silent(self):
         with np.errstate(all="raise"):
-            steps = Grid(-20).quantize([float("nan"), float("inf"), -float("inf"), 1e300, 5e-324, -0.0])
+            steps = Grid(-20).quantize(
+                [float("nan"), float("inf"), -float("inf"), 1e300, 5e-324, -0.0]
+            )
         assert steps.tolist() == [0, LIMIT, -LIMIT, LIMIT, 0, 0]
 
     @settings(max_examples=300)
@@ -89,7 +93,10 @@ class TestQuantize:
         x, y = (np.array(side) for side in zip(*pairs, strict=True))
         moved = [int(a) - int(b) for a, b in zip(grid.quantize(x), grid.quantize(y), strict=True)]
         # Triangle inequality with exact numbers: rounding error of the pair, not of its distance.
-        error = [m * Fraction(2) ** exponent - (Fraction(a) - Fraction(b)) for m, a, b in zip(moved, x, y, strict=True)]
+        error = [
+            m * Fraction(2) ** exponent - (Fraction(a) - Fraction(b))
+            for m, a, b in zip(moved, x, y, strict=True)
+        ]
         assert exact_norm_at_most(error, norm, Fraction(grid.rounding(len(pairs), norm)))
 
     def test_the_bound_is_attained(self):
@@ -100,7 +107,9 @@ class TestQuantize:
 
 
 class TestSum:
-    rows = st.lists(st.lists(st.floats(allow_nan=True), min_size=2, max_size=2), min_size=1, max_size=6)
+    rows = st.lists(
+        st.lists(st.floats(allow_nan=True), min_size=2, max_size=2), min_size=1, max_size=6
+    )
 
     @given(rows, st.randoms(use_true_random=False), st.integers(-60, 10))
     def test_any_order_gives_the_same_sum(self, rows, random, exponent):
@@ -117,7 +126,9 @@ class TestSum:
         assert grid.sum(rows, 5.0).tolist() == exact
 
     @given(rows, st.lists(st.floats(allow_nan=True), min_size=2, max_size=2), st.integers(-20, 3))
-    def test_replacing_a_row_moves_it_by_at_most_that_row_and_the_rounding(self, rows, other, exponent):
+    def test_replacing_a_row_moves_it_by_at_most_that_row_and_the_rounding(
+        self, rows, other, exponent
+    ):
         grid, bound = Grid(exponent), 4.0
         clipped = [np.nan_to_num(np.clip(row, -bound, bound)) for row in (rows[0], other)]
         moved = grid.sum(rows, bound) - grid.sum([other, *rows[1:]], bound)
@@ -131,7 +142,11 @@ class TestSum:
         rows = np.array([[2.0**53]] + [[1.0]] * 1000 + [[-(2.0**53)]])
         assert rows.cumsum(axis=0)[-1] == 0.0
         assert rows[::-1].cumsum(axis=0)[-1] == 1000.0
-        assert INTEGERS.sum(rows, 2.0**53).tolist() == INTEGERS.sum(rows[::-1], 2.0**53).tolist() == [1000]
+        assert (
+            INTEGERS.sum(rows, 2.0**53).tolist()
+            == INTEGERS.sum(rows[::-1], 2.0**53).tolist()
+            == [1000]
+        )
 
     def test_beyond_int64_it_saturates(self):
         grid = Grid(0)

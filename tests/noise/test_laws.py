@@ -10,7 +10,11 @@ from dpfit.noise import Gaussian, GeneralizedGaussian, Laplace, Source
 from dpfit.noise.laws import precision
 from dpfit.noise.rounded import MixtureScale
 
-LAWS = [Laplace(), Gaussian(), *(GeneralizedGaussian(p) for p in (1.0, 1.2, 1.5, 2.0, 3.0, 7.0, 20.0, 100.0))]
+LAWS = [
+    Laplace(),
+    Gaussian(),
+    *(GeneralizedGaussian(p) for p in (1.0, 1.2, 1.5, 2.0, 3.0, 7.0, 20.0, 100.0)),
+]
 
 
 def tails(count: int) -> np.ndarray:
@@ -22,7 +26,7 @@ def tails(count: int) -> np.ndarray:
 
 
 def relative_errors(law, tail: np.ndarray) -> np.ndarray:
-    """The distance of the float quantile from the real one: a survival residual divided by the density."""
+    """Distance of float and real quantile: a survival residual over the density."""
     context = precision(250)
     errors = []
     for probability, proposal in zip(tail, law.quantile(tail), strict=True):
@@ -64,7 +68,9 @@ class TestQuantile:
 
     def test_steepness_is_the_inverse_density_at_zero(self):
         assert math.sqrt(math.pi / 2) <= Gaussian.steepness < 1.2534 + 1e-9
-        assert all(math.gamma(1 + 1 / p) <= GeneralizedGaussian.steepness for p in np.linspace(1, 100, 500))
+        assert all(
+            math.gamma(1 + 1 / p) <= GeneralizedGaussian.steepness for p in np.linspace(1, 100, 500)
+        )
 
 
 class TestMixture:
@@ -97,7 +103,9 @@ class TestSurvival:
         context = precision(100)
         for x in (0.1, 1.0, 2.5):
             assert float(Laplace().survival(context.mpf(x), context)) == pytest.approx(math.exp(-x))
-            assert float(Gaussian().survival(context.mpf(x), context)) == pytest.approx(2 * special.ndtr(-x))
+            assert float(Gaussian().survival(context.mpf(x), context)) == pytest.approx(
+                2 * special.ndtr(-x)
+            )
             cubed = float(GeneralizedGaussian(3.0).survival(context.mpf(x), context))
             assert cubed == pytest.approx(special.gammaincc(1 / 3, x**3))
 

@@ -1,4 +1,4 @@
-"""Rounded laws: the right law in bulk, and the right integer for every bit string, however unlikely."""
+"""Rounded laws: right in bulk, and the right integer for every bit string."""
 
 import numpy as np
 import pytest
@@ -14,12 +14,21 @@ REFERENCE = {
     "shape three": (GeneralizedGaussian(3.0), stats.gennorm(3.0)),
     "shape twelve": (GeneralizedGaussian(12.0), stats.gennorm(12.0)),
 }
-LAWS = [Laplace(), Gaussian(), GeneralizedGaussian(1.3), GeneralizedGaussian(3.0), GeneralizedGaussian(20.0)]
+LAWS = [
+    Laplace(),
+    Gaussian(),
+    GeneralizedGaussian(1.3),
+    GeneralizedGaussian(3.0),
+    GeneralizedGaussian(20.0),
+]
 
 
 class TestLaw:
-    """Pearson's test on 100,000 draws at 1e-9: about 60 cells; a scale off by 6% shifts the statistic by at
-    least 360 (Fisher information one per draw), where 200 is needed for a power above 0.999."""
+    """Pearson's test on 100,000 draws at 1e-9, about 60 cells.
+
+    A scale off by 6% shifts the statistic by at least 360 (Fisher information one per draw), where
+    200 is needed for a power above 0.999.
+    """
 
     @pytest.mark.parametrize("scale", [0.6, 3.7, 2.0**33])
     @pytest.mark.parametrize("name", REFERENCE)
@@ -58,7 +67,9 @@ class TestLaw:
 
         def moment(order):
             even = order % 2 == 0
-            return even * unit**order * special.gamma((order + 1) / shape) / special.gamma(1 / shape)
+            return (
+                even * unit**order * special.gamma((order + 1) / shape) / special.gamma(1 / shape)
+            )
 
         for order in (1, 2, 3, 4):
             spread = np.sqrt(moment(2 * order) - moment(order) ** 2)
@@ -67,7 +78,8 @@ class TestLaw:
 
     @pytest.mark.parametrize("name", ["laplace", "gaussian"])
     def test_tail_counts(self, name):
-        # Poisson tails with a million draws, 1e-9 on each side, beyond 3, 4 and 5 standard deviations.
+        # Poisson tails with a million draws, 1e-9 on each side, beyond 3, 4 and 5 standard
+        # deviations.
         law, reference = REFERENCE[name]
         n, scale = 1_000_000, 100.0
         draws = np.abs(rounded(law, scale, n, Source(14)))
@@ -75,10 +87,13 @@ class TestLaw:
             threshold = int(deviations * reference.std() * scale)
             expected = n * 2 * reference.sf((threshold + 0.5) / scale)
             count = int(np.sum(draws > threshold))
-            assert stats.poisson.ppf(1e-9, expected) <= count <= stats.poisson.ppf(1 - 1e-9, expected)
+            assert (
+                stats.poisson.ppf(1e-9, expected) <= count <= stats.poisson.ppf(1 - 1e-9, expected)
+            )
 
     def test_coordinates_are_independent(self):
-        # Correlations of values and of magnitudes at several lags, 200,000 draws, six standard errors.
+        # Correlations of values and of magnitudes at several lags, 200,000 draws, six standard
+        # errors.
         draws = rounded(Gaussian(), 100.0, 200_000, Source(15)).astype(float)
         for series in (draws, np.abs(draws) - np.abs(draws).mean()):
             for lag in (1, 2, 7, 64):
@@ -99,7 +114,7 @@ class TestLaw:
 
 
 def words_of(tail, bits: int) -> list[int]:
-    """The digits of a tail probability as a sampler reads them: 63 with a plus sign, then 64 at a time."""
+    """Digits of a tail probability as samplers read them: 63 and a sign, then 64 each."""
     count = 1 + (bits - 63) // 64
     length = 63 + 64 * (count - 1)
     digits = int(precision(length + 80).floor(tail * precision(length + 80).mpf(2) ** length))
@@ -109,13 +124,16 @@ def words_of(tail, bits: int) -> list[int]:
 
 
 class TestDecisions:
-    """A draw is at most m exactly if its uniform number is at least the survival probability at m + 1/2. That
-    is checked one unit in the 127th or 191st digit from it, which fixes the law."""
+    """A draw is at most m exactly if its uniform is at least the survival at m + 1/2.
+
+    That is checked one unit in the 127th or 191st digit from it, which fixes the law.
+    """
 
     @pytest.mark.parametrize("scale", [0.3, 1.0, 7.3, 2.0**14 + 0.1, 2.0**27 / 3, 2.0**40])
     @pytest.mark.parametrize("law", LAWS, ids=repr)
     def test_both_sides_of_every_boundary(self, law, scale, scripted):
-        # Boundaries near the origin, in the bulk, and in the tail to 8 standard deviations and more.
+        # Boundaries near the origin, in the bulk, and in the tail to 8 standard deviations and
+        # more.
         for multiple in (0.0, 0.01, 0.7, 1.5, 3.0, 8.0, 30.0):
             m = int(multiple * scale)
             context = precision(400)
@@ -134,7 +152,8 @@ class TestDecisions:
 
     @pytest.mark.parametrize("law", LAWS, ids=repr)
     def test_random_words_against_multiprecision(self, law, scripted):
-        # Where floating point proposes and is believed: the chosen integer's two boundaries enclose the word.
+        # Where floating point proposes and is believed: the chosen integer's two boundaries enclose
+        # the word.
         scale = 1234.5
         words = Source(21).words(300)
         draws = rounded(law, scale, 300, scripted([*words.tolist(), *([2**63] * 20)]))
@@ -147,7 +166,8 @@ class TestDecisions:
 
     @pytest.mark.parametrize("law", LAWS, ids=repr)
     def test_all_zeros_and_all_ones(self, law, scripted):
-        # 2**-200: 138 zeros, then a one. The draw is the quantile of that tail, far beyond float uniforms.
+        # 2**-200: 138 zeros, then a one. The draw is the quantile of that tail, far beyond float
+        # uniforms.
         scale = 1000.0
         deep = int(rounded(law, scale, (), scripted([0, 0, 0, 2**55, 0, 0])))
         context = precision(400)
@@ -184,8 +204,9 @@ class TestL2Laplace:
         assert p_value(draws, lambda k: stats.laplace.cdf((k + 0.5) / 22.0)) < 1e-9
 
     def test_three_dimensions(self, p_value):
-        # Pearson, 30,000 vectors, 1e-9. The radius is Gamma(3), of Fisher information three: a scale off by
-        # 6% shifts the statistic by 324. One coordinate has the survival function (2 + x) exp(-x) / 4.
+        # Pearson, 30,000 vectors, 1e-9. The radius is Gamma(3), of Fisher information three: a
+        # scale off by 6% shifts the statistic by 324. One coordinate has the survival function (2 +
+        # x) exp(-x) / 4.
         scale, source = 2.0**12, Source(32)
         draws = np.stack([rounded_l2_laplace(scale, 3, source) for _ in range(30_000)])
         radius = np.linalg.norm(draws, axis=1)
@@ -218,7 +239,8 @@ class TestL2Laplace:
     )
     @pytest.mark.parametrize("deviations", [0.001, 0.7, 3.0, 8.0])
     def test_both_sides_of_a_boundary(self, dimension, deviations, mixing, scripted):
-        # Two words give the mixing variable to 128 digits, so the boundary is known to about 100 of them.
+        # Two words give the mixing variable to 128 digits, so the boundary is known to about 100 of
+        # them.
         scale = 2.0**30 + 0.25
         first, second = int(mixing * 2.0**64), 2**63 + 12345
         context = precision(400)
@@ -227,10 +249,16 @@ class TestL2Laplace:
         low, high = context.mpf(0), shape + 200 * context.sqrt(shape) + 200
         while high - low > high * context.ldexp(1, -200):
             middle = (low + high) / 2
-            low, high = (middle, high) if context.gammainc(shape, middle, regularized=True) > u else (low, middle)
+            low, high = (
+                (middle, high)
+                if context.gammainc(shape, middle, regularized=True) > u
+                else (low, middle)
+            )
         spread = scale * context.sqrt(2 * low)
         m = int(deviations * spread)
-        tail, next_tail = (context.erfc((m + context.mpf(x)) / spread / context.sqrt(2)) for x in (0.5, 1.5))
+        tail, next_tail = (
+            context.erfc((m + context.mpf(x)) / spread / context.sqrt(2)) for x in (0.5, 1.5)
+        )
         others = [2**62] * (dimension - 1)
         filler = [2**63] * (8 * dimension)
         offset = min((tail - next_tail) / 4, context.ldexp(1, -73))
@@ -245,7 +273,8 @@ class TestL2Laplace:
             rounded_l2_laplace(10.0, bad, Source(1))
 
     def test_the_largest_scale(self):
-        # Floats cannot tell steps apart here, so that every coordinate is decided in multiprecision.
+        # Floats cannot tell steps apart here, so that every coordinate is decided in
+        # multiprecision.
         draws = rounded_l2_laplace(2.0**50, 50, Source(34))
         assert 2.0**50 * 20 < np.linalg.norm(draws.astype(float)) < 2.0**50 * 120
 

@@ -16,7 +16,7 @@ MASK = 0xFFFFFFFF
 
 
 def chacha20_words(key: int, blocks: int) -> list[int]:
-    """The textbook cipher (D. J. Bernstein, ChaCha, a variant of Salsa20), with counter blocks 0, 1, ..."""
+    """The textbook ChaCha (D. J. Bernstein), with counter blocks 0, 1, ..."""
 
     def quarter(w, a, b, c, d):
         for x, y, z, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
@@ -191,7 +191,8 @@ class TestPermutation:
 
 class TestBernoulli:
     def test_digits_are_compared_until_they_differ(self, scripted):
-        # 0.1 is a float with 55 binary digits after the first three zeros: 64 digits hold it to the last.
+        # 0.1 is a float with 55 binary digits after the first three zeros: 64 digits hold it to the
+        # last.
         head = int(0.1 * 2.0**64)
         source = scripted([head - 1, head + 1, head, 2**64 - 1])
         assert source.bernoulli(0.1, 4).tolist() == [True, False, False, False]
@@ -207,7 +208,8 @@ class TestBernoulli:
 
     @pytest.mark.parametrize("probability", [0.0, 2.0**-20, 0.1, 0.5, 0.9, 1.0])
     def test_frequency(self, probability):
-        # Six standard deviations of a binomial with 200,000 draws: false alarm 2e-9; sees 0.1 off by 4%.
+        # Six standard deviations of a binomial with 200,000 draws: false alarm 2e-9; sees 0.1 off
+        # by 4%.
         n = 200_000
         count = int(Source(6).bernoulli(probability, n).sum())
         assert abs(count - n * probability) <= 6 * np.sqrt(n * probability * (1 - probability)) + 6
@@ -219,7 +221,7 @@ class TestBernoulli:
 
 
 class TestContinuousDraws:
-    """Kolmogorov-Smirnov with 250,000 draws at 1e-9: sees distances of 0.007, and a scale off by 6% is 0.011."""
+    """Kolmogorov-Smirnov, 250,000 draws, 1e-9: sees 0.007; a scale off by 6% is 0.011."""
 
     @pytest.mark.parametrize(
         ("name", "law"),
@@ -256,7 +258,9 @@ class TestContinuousDraws:
         drawn = scripted([word]).exponential(1)[0]
         assert np.isfinite(drawn)
         assert drawn > 0
-        expected = {0: 65 * np.log(2), 1: 2.0**-65, 2**64 - 1: np.log(2), 2**64 - 2: np.log(2)}[word]
+        expected = {0: 65 * np.log(2), 1: 2.0**-65, 2**64 - 1: np.log(2), 2**64 - 2: np.log(2)}[
+            word
+        ]
         assert drawn == pytest.approx(expected, rel=1e-12)
         assert np.isfinite(scripted([word]).gumbel(1)[0])
 

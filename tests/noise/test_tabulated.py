@@ -1,4 +1,4 @@
-"""The table of a quantile stays within its claimed error, and draws through it are the draws without it."""
+"""A quantile table stays within its claimed error, and its draws are those without it."""
 
 import sys
 
@@ -19,7 +19,11 @@ def test_the_table_stays_within_a_quarter_of_its_claimed_error(shape):
     """At 50,000 points between its nodes, both ends included."""
     table, law = tabulated(shape), GeneralizedGaussian(shape)
     rng = np.random.default_rng(2)
-    tails = np.exp(-np.concatenate([rng.uniform(0, 29, 50_000), [1e-12, 0.0499, 0.0501, 27.9999, 28.0, 28.0001]]))
+    tails = np.exp(
+        -np.concatenate(
+            [rng.uniform(0, 29, 50_000), [1e-12, 0.0499, 0.0501, 27.9999, 28.0, 28.0001]]
+        )
+    )
     tails = np.minimum(tails, 1 - 2.0**-53)
     gap = np.abs(table.quantile(tails) / law.quantile(tails) - 1)
     assert np.max(gap) <= table.error / 4
@@ -59,7 +63,7 @@ class TestCubes:
     @pytest.mark.parametrize("kind", [CubeScale, MixtureScale])
     @pytest.mark.parametrize("dimension", [1, 1000, 10**6])
     def test_random_scales_are_known_as_well_as_they_say(self, kind, dimension):
-        """The float next to its multiprecision enclosure; float quantiles alone fail beyond shapes of 400,000."""
+        """Floats against multiprecision enclosures; float quantiles fail beyond shape 400,000."""
         for seed in range(8):
             scale = kind(3.0, dimension, Source(seed))
             low, high = scale.enclosure(precision(200))
@@ -71,6 +75,6 @@ class TestCubes:
 
 
 def _smallest_of_three(x):
-    """Distribution function of the one of three uniform numbers on [-1, 1] that is smallest in size, with its sign."""
+    """Distribution function of the smallest in size of three uniforms on [-1, 1], signed."""
     size = 1 - (1 - np.abs(x)) ** 3
     return 0.5 + np.sign(x) * size / 2

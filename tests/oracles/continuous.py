@@ -1,6 +1,7 @@
 """Reference values for pairs of continuous laws, computed without dpfit.
 
-Nothing here shares a formula with src/dpfit beyond the definition delta(eps) = integral of (p - exp(eps) q)_+.
+Nothing here shares a formula with src/dpfit beyond the definition delta(eps) = integral of (p -
+exp(eps) q)_+.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def gaussian_delta(mu: float, epsilon: float, digits: int = 50) -> mpmath.mpf:
     """Phi(-eps/mu + mu/2) - exp(eps) Phi(-eps/mu - mu/2) with many digits."""
     with mpmath.workdps(digits):
         mu_, eps = mpmath.mpf(float(mu)), mpmath.mpf(float(epsilon))
-        return mpmath.ncdf(-eps / mu_ + mu_ / 2) - mpmath.exp(eps) * mpmath.ncdf(-eps / mu_ - mu_ / 2)
+        return mpmath.ncdf(-eps / mu_ + mu_ / 2) - mpmath.exp(eps) * mpmath.ncdf(
+            -eps / mu_ - mu_ / 2
+        )
 
 
 def gaussian_delta_any(mu: Array, epsilon: Array) -> Array:
@@ -42,7 +45,7 @@ def rule(edges: Array) -> tuple[Array, Array]:
 
 
 def hockey_stick(log_p: LogDensity, log_q: LogDensity, epsilon: float, edges: Array) -> float:
-    """Integral of (p - exp(eps) q)_+; cells where the sign changes are cut at the root, so nothing is smoothed."""
+    """Integral of (p - exp(eps) q)_+, with cells cut at the root where the sign changes."""
 
     def excess(x: Array) -> Array:
         return log_p(np.asarray(x, float)) - log_q(np.asarray(x, float)) - epsilon
@@ -56,7 +59,9 @@ def hockey_stick(log_p: LogDensity, log_q: LogDensity, epsilon: float, edges: Ar
     return float(w @ np.maximum(np.exp(log_p(x)) - np.exp(epsilon + log_q(x)), 0.0))
 
 
-def both_directions(log_p: LogDensity, log_q: LogDensity, epsilon: float, edges: Array) -> tuple[float, float]:
+def both_directions(
+    log_p: LogDensity, log_q: LogDensity, epsilon: float, edges: Array
+) -> tuple[float, float]:
     """Hockey-stick divergence of p from q and of q from p."""
     return hockey_stick(log_p, log_q, epsilon, edges), hockey_stick(log_q, log_p, epsilon, edges)
 
@@ -73,13 +78,19 @@ def normal_mixture(weights: Array, means: Array, scale: float) -> LogDensity:
 
 
 class PoissonPair:
-    """((1 - q) B + q A, B) for a pair with monotone likelihood ratio, and its T-fold products, by closed forms.
+    """((1 - q) B + q A, B) with monotone likelihood ratio, and T-fold products, closed form.
 
     ``nodes`` are (loss of A against B, probability under A, probability under B); ``tail`` gives
-    (A, B)(loss > t). Composition: delta_T(eps) = E_P[delta_{T-1}(eps - loss)], an average of a closed form.
+    (A, B)(loss > t). Composition: delta_T(eps) = E_P[delta_{T-1}(eps - loss)], an average of a
+    closed form.
     """
 
-    def __init__(self, rate: float, nodes: tuple[Array, Array, Array], tail: Callable[[Array], tuple[Array, Array]]):
+    def __init__(
+        self,
+        rate: float,
+        nodes: tuple[Array, Array, Array],
+        tail: Callable[[Array], tuple[Array, Array]],
+    ):
         inner, a, b = nodes
         self.rate, self.tail = rate, tail
         self.loss = np.log1p(rate * np.expm1(inner))
@@ -89,7 +100,9 @@ class PoissonPair:
         eps = np.asarray(epsilon, float)
         reachable = np.exp(eps) > 1 - self.rate
         with np.errstate(divide="ignore", invalid="ignore"):
-            level = np.where(reachable, np.log((np.exp(eps) - (1 - self.rate)) / self.rate), -np.inf)
+            level = np.where(
+                reachable, np.log((np.exp(eps) - (1 - self.rate)) / self.rate), -np.inf
+            )
         a, b = self.tail(level)
         value = (1 - self.rate) * b + self.rate * a - np.exp(eps) * b
         return np.where(reachable, np.maximum(value, 0.0), -np.expm1(eps))
@@ -143,11 +156,13 @@ def poisson_laplace(rate: float, noise_multiplier: float, cells: int = 60) -> Po
 def l2_laplace_delta(shift: float, dimension: int, epsilon: float) -> float:
     """Density exp(-|x|) in R^d against a shift along an axis, d >= 2, in cylindrical coordinates.
 
-    At distance rho from the axis the loss falls along the axis, so the worst set is a half-line whose end is found by
-    bisection; the rest is a double integral.
+    At distance rho from the axis the loss falls along the axis, so the worst set is a half-line
+    whose end is found by bisection; the rest is a double integral.
     """
     d = dimension
-    rho, w_rho = rule(np.concatenate([[0.0], np.geomspace(1e-9, 4, 120), np.linspace(4, 60 + 3 * d, 160)[1:]]))
+    rho, w_rho = rule(
+        np.concatenate([[0.0], np.geomspace(1e-9, 4, 120), np.linspace(4, 60 + 3 * d, 160)[1:]])
+    )
     low, high = np.full_like(rho, -1e6), np.full_like(rho, 1e6)
     for _ in range(200):
         middle = (low + high) / 2
@@ -159,8 +174,8 @@ def l2_laplace_delta(shift: float, dimension: int, epsilon: float) -> float:
     right = np.maximum(low, 0.0)[:, None]
     x = np.hstack([np.minimum(low, 0.0)[:, None] - t, right * g])
     w_x = np.hstack([np.broadcast_to(w_t, (len(rho), len(t))), right * w_g])
-    # Normalizer of exp(-|x|) in R^d is 2 pi^(d/2) Gamma(d) / Gamma(d/2); the shell of radius rho in R^(d-1) has area
-    # 2 pi^((d-1)/2) rho^(d-2) / Gamma((d-1)/2).
+    # Normalizer of exp(-|x|) in R^d is 2 pi^(d/2) Gamma(d) / Gamma(d/2); the shell of radius rho in
+    # R^(d-1) has area 2 pi^((d-1)/2) rho^(d-2) / Gamma((d-1)/2).
     log_constant = (
         gammaln(d / 2)
         - math.log(2)
@@ -189,18 +204,22 @@ def l2_laplace_losses(shift: float, dimension: int, draws: int, seed: int) -> Ar
 def monte_carlo_delta(losses: Array, epsilon: float) -> tuple[float, float]:
     """Mean and 5.2-sigma half-width (false alarm below 1e-6) of (1 - exp(eps - loss))_+ under P."""
     values = np.maximum(-np.expm1(epsilon - losses), 0.0)
-    return float(values.mean()), float(5.2 * values.std() / math.sqrt(len(values)) + 20 / len(values))
+    return float(values.mean()), float(
+        5.2 * values.std() / math.sqrt(len(values)) + 20 / len(values)
+    )
 
 
 def log_ratio_grid(h: float, p: float, points: int, reach: float) -> tuple[Array, Array, Array]:
-    """Cell masses of one generalized Gaussian coordinate: losses at cell centres, masses under P and under Q."""
+    """Cells of a generalized Gaussian coordinate: losses at centres, masses under P and Q."""
     x, w = rule(np.unique(np.concatenate([np.linspace(-reach, reach + h, points), [0.0, h]])))
     constant = math.log(p / 2) - gammaln(1 / p)
     log_p, log_q = constant - np.abs(x) ** p, constant - np.abs(x - h) ** p
     return log_p - log_q, w * np.exp(log_p), w * np.exp(log_q)
 
 
-def generalized_gaussian_pair(p: float, scale: float, shift: float) -> tuple[LogDensity, LogDensity]:
+def generalized_gaussian_pair(
+    p: float, scale: float, shift: float
+) -> tuple[LogDensity, LogDensity]:
     """Log densities of one coordinate at 0 and at ``shift``."""
     constant = math.log(p / (2 * scale)) - gammaln(1 / p)
     return (
@@ -210,7 +229,7 @@ def generalized_gaussian_pair(p: float, scale: float, shift: float) -> tuple[Log
 
 
 def generalized_gaussian_renyi(h: float, p: float, order: float) -> float:
-    """Renyi divergence by a rule graded towards the kinks at 0 and h and towards the peak (80000 cells, doubles)."""
+    """Renyi divergence by a rule graded towards kinks 0 and h and the peak (80000 cells)."""
     peak = h / math.expm1(math.log(order / (order - 1)) / (p - 1))
 
     def exponent(u: Array) -> Array:

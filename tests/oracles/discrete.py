@@ -46,7 +46,9 @@ def bounded_range(epsilon: float, level: float) -> Pair:
 def approximate(epsilon: float, delta: float) -> Pair:
     """The worst (epsilon, delta)-DP pair: with probability delta the input is revealed."""
     p, q = randomized_response(epsilon)
-    return np.concatenate([[delta, 0.0], (1 - delta) * p]), np.concatenate([[0.0, delta], (1 - delta) * q])
+    return np.concatenate([[delta, 0.0], (1 - delta) * p]), np.concatenate(
+        [[0.0, delta], (1 - delta) * q]
+    )
 
 
 def product(pairs: Sequence[Pair]) -> Pair:
@@ -63,9 +65,10 @@ def poisson(pair: Pair, rate: float) -> Pair:
 
 
 def kairouz(epsilon: float, times: int, misses: int) -> tuple[float, float]:
-    """Kairouz, Oh, Viswanath (2015), Theorem 3.3: the point (epsilon', delta') number ``misses`` of k-fold eps-DP."""
+    """Kairouz, Oh, Viswanath (2015), Theorem 3.3: point ``misses`` of k-fold eps-DP."""
     total = sum(
-        math.comb(times, i) * (math.exp((times - i) * epsilon) - math.exp((times - 2 * misses + i) * epsilon))
+        math.comb(times, i)
+        * (math.exp((times - i) * epsilon) - math.exp((times - 2 * misses + i) * epsilon))
         for i in range(misses)
     )
     return (times - 2 * misses) * epsilon, total / (1 + math.exp(epsilon)) ** times
@@ -78,7 +81,7 @@ def exponential_mechanism(scores: Array, scale: float) -> Array:
 
 
 def count_mechanism(size: int, epsilon: float) -> Callable[[int], Array]:
-    """A noisy count on 0 .. size: weights exp(-epsilon |output - count| / 2), a pure-DP mechanism of a count."""
+    """A noisy count on 0 .. size: weights exp(-epsilon |output - count| / 2), pure DP."""
     outputs = np.arange(size + 1)
 
     def law(count: int) -> Array:

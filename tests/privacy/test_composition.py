@@ -1,4 +1,4 @@
-"""How promises combine: composition, groups, relations, disjoint parts, selection, total variation."""
+"""Composition, groups, relations, disjoint parts, selection, total variation."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpfit.privacy import Basis, Guarantee
 from dpfit.privacy import event as ev
-from dpfit.privacy.account import curve, total_variation
+from dpfit.privacy.accountant import privacy_curve, total_variation
 from oracles import continuous, discrete
 
 
@@ -62,28 +62,36 @@ def test_sampled_randomized_response_both_directions(rate, times):
     event = ev.Repeated(ev.Sampled(ev.RandomizedResponse(1.5), rate), times)
     p, q = discrete.product([discrete.poisson(discrete.randomized_response(1.5), rate)] * times)
     for at in (0.0, 0.05, 0.2, 0.5, 1.0):
-        forward, reverse = curve(event, "add_remove").profile(np.array([at]))[:, 0]
+        forward, reverse = privacy_curve(event, "add_remove").profile(np.array([at]))[:, 0]
         assert discrete.hockey_stick(p, q, at) * (1 - 1e-12) <= forward
         assert discrete.hockey_stick(q, p, at) * (1 - 1e-12) <= reverse
         assert max(forward, reverse) <= 1.02 * discrete.worse((p, q), at) + 2e-4
 
 
 def test_nested_asymmetric_sampling():
-    """Sample, run four sampled responses inside, repeat: the inner curve is itself a grid with two directions."""
+    """Sample, run four sampled responses, repeat: the inner curve is a two-sided grid."""
     inner = discrete.product([discrete.poisson(discrete.randomized_response(2.0), 0.2)] * 4)
     p, q = discrete.product([discrete.poisson(inner, 0.3)] * 2)
-    event = ev.Repeated(ev.Sampled(ev.Repeated(ev.Sampled(ev.RandomizedResponse(2.0), 0.2), 4), 0.3), 2)
+    event = ev.Repeated(
+        ev.Sampled(ev.Repeated(ev.Sampled(ev.RandomizedResponse(2.0), 0.2), 4), 0.3), 2
+    )
     for at in (0.0, 0.1, 0.3, 0.8):
-        forward, reverse = curve(event, "add_remove").profile(np.array([at]))[:, 0]
-        assert discrete.hockey_stick(p, q, at) * (1 - 1e-12) <= forward <= 1.02 * discrete.hockey_stick(p, q, at) + 2e-4
+        forward, reverse = privacy_curve(event, "add_remove").profile(np.array([at]))[:, 0]
+        assert (
+            discrete.hockey_stick(p, q, at) * (1 - 1e-12)
+            <= forward
+            <= 1.02 * discrete.hockey_stick(p, q, at) + 2e-4
+        )
         assert discrete.hockey_stick(q, p, at) * (1 - 1e-12) <= reverse
 
 
 def test_gaussian_with_randomized_response_matches_a_sum_of_closed_forms():
-    """delta of (Gaussian, response) = sum over the response's outputs of P(o) delta_mu(eps - loss(o))."""
+    """delta(Gaussian, response) = sum over outputs o of P(o) delta_mu(eps - loss(o))."""
     mu, pairs = 0.8, [discrete.randomized_response(0.7), discrete.randomized_response(1.1, 3)]
     p, q = discrete.product(pairs)
-    event = ev.Composed((ev.Gaussian(1 / mu), ev.RandomizedResponse(0.7), ev.RandomizedResponse(1.1, 3)))
+    event = ev.Composed(
+        (ev.Gaussian(1 / mu), ev.RandomizedResponse(0.7), ev.RandomizedResponse(1.1, 3))
+    )
     for at in (0.0, 0.5, 1.0, 2.5, 4.0):
         truth = float(p @ continuous.gaussian_delta_any(np.full(len(p), mu), at - np.log(p / q)))
         assert truth * (1 - 1e-9) <= delta(event, at) <= truth * 1.01
@@ -104,11 +112,13 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("law", "rate", "times", "multiplier"), SETTINGS)
 def test_between_the_brackets_of_dp_accounting(law, rate, times, multiplier):
-    """At least the optimistic estimate and at most 1% above the pessimistic one, in epsilon at fixed delta."""
+    """At least the optimistic estimate, at most 1% above the pessimistic, by epsilon."""
     build = getattr(reference, f"from_{law}_mechanism")
     arguments = {"sampling_prob": rate, "value_discretization_interval": 1e-4}
     high = build(multiplier, **arguments, use_connect_dots=True).self_compose(times)
-    low = build(multiplier, **arguments, pessimistic_estimate=False, use_connect_dots=False).self_compose(times)
+    low = build(
+        multiplier, **arguments, pessimistic_estimate=False, use_connect_dots=False
+    ).self_compose(times)
     noise = ev.Gaussian if law == "gaussian" else ev.Laplace
     ours = promise(ev.Repeated(ev.Sampled(noise(multiplier), rate), times), "add_remove")
     for epsilon in (0.1, 0.5, 1.0, 2.0):
@@ -134,29 +144,36 @@ def test_group_of_pure_covers_counts():
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_group_of_approximate_promises(size):
-    """Counts that are told outright with probability 0.01: covered, and by no more than what such a promise implies."""
+    """Counts revealed with probability 0.01: covered, and no more than it implies."""
     lost, total = 0.01, 0.01 * sum(math.exp(k * LAW_EPSILON) for k in range(size))
     event = ev.Group(ev.Approximate(LAW_EPSILON, lost), size)
     for at in LEVELS:
         told = max(discrete.worse((LAW(c), LAW(c + size)), at) for c in range(7 - size))
         assert lost + (1 - lost) * told <= delta(event, at) + 1e-15
-        assert delta(event, at) == pytest.approx(delta(ev.Approximate(size * LAW_EPSILON, total), at), rel=1e-11)
+        assert delta(event, at) == pytest.approx(
+            delta(ev.Approximate(size * LAW_EPSILON, total), at), rel=1e-11
+        )
     # Far too many changes promise nothing, and raise nothing.
     assert delta(ev.Group(ev.Approximate(1.0, 1e-9), 2000), 1.0) == 1.0
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_group_of_randomized_responses(size):
-    """Each member answers once: the truth is a product, and composition inside the group must not be skipped."""
+    """Each member answers once: the truth is a product, so composition is not skipped."""
     pair = discrete.product([discrete.randomized_response(0.4)] * size)
     for at in LEVELS:
-        assert discrete.worse(pair, at) <= delta(ev.Group(ev.RandomizedResponse(0.4), size), at) + 1e-15
+        assert (
+            discrete.worse(pair, at)
+            <= delta(ev.Group(ev.RandomizedResponse(0.4), size), at) + 1e-15
+        )
 
 
 @pytest.mark.parametrize(("kind", "size"), [(ev.Gaussian, 2), (ev.Gaussian, 7), (ev.Laplace, 3)])
 def test_group_of_noise_scales_the_shift(kind, size):
     for at in LEVELS:
-        assert delta(ev.Group(kind(5.0), size), at) == pytest.approx(delta(kind(5.0 / size), at), rel=1e-9)
+        assert delta(ev.Group(kind(5.0), size), at) == pytest.approx(
+            delta(kind(5.0 / size), at), rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.7])
@@ -179,7 +196,10 @@ def test_replaced_sampled_counts(rate):
     given = promise(ev.Sampled(ev.Pure(LAW_EPSILON), rate), "add_remove").to_relation("replace")
     assert given.basis.relation == "replace"
     for rest in ((), (1,), (0, 1, 1)):
-        pair = (discrete.sampled_counts((1, *rest), rate, LAW), discrete.sampled_counts((0, *rest), rate, LAW))
+        pair = (
+            discrete.sampled_counts((1, *rest), rate, LAW),
+            discrete.sampled_counts((0, *rest), rate, LAW),
+        )
         for at in LEVELS:
             assert discrete.worse(pair, at) <= given.delta(at) + 1e-15
 
@@ -214,7 +234,9 @@ def test_replace_to_add_remove_is_refused():
 def test_parts_chosen_by_index_cost_the_worst_part():
     event = ev.Parallel((ev.RandomizedResponse(0.5), ev.RandomizedResponse(1.5)))
     for at in LEVELS:
-        assert delta(event, at) == pytest.approx(discrete.worse(discrete.randomized_response(1.5), at), rel=1e-12)
+        assert delta(event, at) == pytest.approx(
+            discrete.worse(discrete.randomized_response(1.5), at), rel=1e-12
+        )
 
 
 def histogram(records, laws):
@@ -224,7 +246,7 @@ def histogram(records, laws):
 
 
 def test_parts_chosen_by_value_cover_moves_and_changes_within():
-    """Replace-one: a record moves between parts, or changes inside one; add/remove touches one part."""
+    """Replace-one: a record moves or changes inside a part; add/remove touches one."""
     laws = (discrete.count_mechanism(4, 0.6), discrete.count_mechanism(4, 1.0))
     parts = tuple(ev.Pure(discrete.count_epsilon(law, 4)) for law in laws)
     event = ev.Parallel(parts, by="value")
@@ -266,15 +288,18 @@ BASES = {
 @pytest.mark.parametrize("eta", [-0.5, 0.0, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("stop", [0.05, 0.5])
 def test_selection_covers_the_exact_law_of_the_winner(base, eta, stop):
-    """Every order of the outputs is a scoring rule; hockey-stick and Renyi divergence of the winner's exact law."""
+    """All score orders: hockey-stick and Renyi divergence of the winner's exact law."""
     pairs, event = BASES[base]
     p, q = discrete.product(pairs)
-    law = curve(ev.Selected(event, stop, eta), "replace")
+    law = privacy_curve(ev.Selected(event, stop, eta), "replace")
     orders = np.array([1.5, 2.0, 4.0, 16.0, 64.0])
     bounds = law.renyi(orders)
     for ranking in itertools.permutations(range(len(p))):
         order = list(ranking)
-        a, b = discrete.best_of_runs(p[order], stop, eta), discrete.best_of_runs(q[order], stop, eta)
+        a, b = (
+            discrete.best_of_runs(p[order], stop, eta),
+            discrete.best_of_runs(q[order], stop, eta),
+        )
         for at in (0.0, 0.3, 0.8, 1.5, 2.5):
             assert discrete.worse((a, b), at) <= float(law.delta(np.array([at]))[0]) + 1e-14
         for alpha, bound in zip(orders, bounds, strict=True):
@@ -282,14 +307,14 @@ def test_selection_covers_the_exact_law_of_the_winner(base, eta, stop):
 
 
 def test_selection_attains_three_epsilon():
-    """Geometric runs: a middle output that gains while everything above it loses is worth e^(3 eps), no more."""
+    """Geometric runs: a middle output that gains as those above lose attains e^(3 eps)."""
     epsilon, stop, top, middle = 0.5, 1e-7, 1e-2, 1e-5
     q = np.array([1 - top - middle, middle, top])
     p = np.array([0.0, middle * math.exp(epsilon), top * math.exp(-epsilon)])
     p[0] = 1 - p.sum()
     assert np.max(np.abs(np.log(p / q))) <= epsilon * (1 + 1e-12)
     a, b = discrete.best_of_runs(p, stop, 1.0), discrete.best_of_runs(q, stop, 1.0)
-    bound = curve(ev.Selected(ev.Pure(epsilon), stop), "replace").pure
+    bound = privacy_curve(ev.Selected(ev.Pure(epsilon), stop), "replace").pure
     assert 2.95 * epsilon <= math.log(a[1] / b[1]) <= bound
     assert bound == pytest.approx(3 * epsilon)
 
@@ -339,10 +364,12 @@ def test_total_variation_rules_out_pure_gdp_and_zcdp():
 
 
 def test_budget_of_a_sampler_close_in_total_variation():
-    """delta0 = 0.99e-6 and xi = 2.69e-9 at epsilon 1 make 1e-6; the printed split (2/3, 1/3) makes 1.24e-6 or more."""
+    """delta0 = 0.99e-6 and xi = 2.69e-9 at epsilon 1 give 1e-6; (2/3, 1/3) gives 1.24e-6."""
     xi = 0.01e-6 / (1 + math.e)
     assert xi == pytest.approx(2.69e-9, rel=1e-3)
-    assert delta(ev.WithinTotalVariation(ev.GaussianPrivate(0.23659), xi), 1.0) == pytest.approx(1e-6, rel=1e-3)
+    assert delta(ev.WithinTotalVariation(ev.GaussianPrivate(0.23659), xi), 1.0) == pytest.approx(
+        1e-6, rel=1e-3
+    )
     spread = 2 * math.log(1 / (2 * 2e-6 / 3))
     printed = math.sqrt(spread + 2) - math.sqrt(spread)
     total = delta(ev.WithinTotalVariation(ev.GaussianPrivate(printed), 1e-6 / 3), 1.0)
@@ -369,7 +396,9 @@ EVENTS = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3).map(lambda parts: ev.Composed(tuple(parts))),
         st.tuples(inner, st.integers(0, 20)).map(lambda t: ev.Repeated(*t)),
-        st.tuples(inner, st.sampled_from([0.0, 1e-6, 0.01, 0.3, 1.0])).map(lambda t: ev.Sampled(*t)),
+        st.tuples(inner, st.sampled_from([0.0, 1e-6, 0.01, 0.3, 1.0])).map(
+            lambda t: ev.Sampled(*t)
+        ),
         st.tuples(inner, st.integers(1, 3)).map(lambda t: ev.Group(*t)),
         st.lists(inner, min_size=1, max_size=2).map(lambda parts: ev.Parallel(tuple(parts))),
         st.tuples(inner, st.floats(0.01, 0.9)).map(lambda t: ev.Selected(*t)),
@@ -377,13 +406,15 @@ EVENTS = st.recursive(
     max_leaves=3,
 )
 RELATIONS = st.sampled_from(["replace", "add_remove"])
-PROPERTY = settings(max_examples=30, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+PROPERTY = settings(
+    max_examples=30, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+)
 
 
 @PROPERTY
 @given(EVENTS, RELATIONS)
 def test_delta_falls_with_epsilon_and_is_a_probability(event, relation):
-    values = curve(event, relation).delta(np.linspace(0, 6, 25))
+    values = privacy_curve(event, relation).delta(np.linspace(0, 6, 25))
     assert np.all((values >= 0) & (values <= 1))
     assert np.all(np.diff(values) <= 1e-12)
 
@@ -394,7 +425,8 @@ def test_composing_more_never_decreases_delta(first, second, relation, at):
     one, two = promise(first, relation), promise(second, relation)
     both = one.compose(two).delta(at)
     for alone in (one, two):
-        # A lone curve may be a closed form or a looser bound than its grid: compare with the better of the two.
+        # A lone curve may be a closed form or a looser bound than its grid: compare with the better
+        # of the two.
         gridded = alone.compose(promise(ev.Pure(0.0), relation)).delta(at)
         assert both >= min(alone.delta(at), gridded) * (1 - 1e-3) - 1e-12
 
@@ -413,7 +445,9 @@ def test_epsilon_and_delta_are_consistent(event, relation, target):
     if math.isfinite(epsilon):
         assert given.delta(epsilon) <= target
         if epsilon > 1e-6:
-            assert given.delta(epsilon * (1 - 1e-6)) >= target * (1 - 1e-3) or given.pure <= epsilon * (1 + 1e-9)
+            assert given.delta(epsilon * (1 - 1e-6)) >= target * (
+                1 - 1e-3
+            ) or given.pure <= epsilon * (1 + 1e-9)
 
 
 def test_nothing_costs_nothing():
@@ -431,8 +465,14 @@ def test_nothing_costs_nothing():
 
 
 EXTREMES = {
-    "full rate, a million steps": (ev.Repeated(ev.Sampled(ev.Gaussian(1000.0), 1.0), 10**6), "add_remove"),
-    "a flat curve with noise": (ev.Composed((ev.Gaussian(1.0), ev.Group(ev.Approximate(1.0, 3e-4), 3))), "replace"),
+    "full rate, a million steps": (
+        ev.Repeated(ev.Sampled(ev.Gaussian(1000.0), 1.0), 10**6),
+        "add_remove",
+    ),
+    "a flat curve with noise": (
+        ev.Composed((ev.Gaussian(1.0), ev.Group(ev.Approximate(1.0, 3e-4), 3))),
+        "replace",
+    ),
     "a billion steps": (ev.Repeated(ev.Sampled(ev.Gaussian(10.0), 1e-4), 10**9), "add_remove"),
     "noise 1e-3": (ev.Repeated(ev.Sampled(ev.Gaussian(1e-3), 0.01), 100), "add_remove"),
     "noise 1e6": (ev.Repeated(ev.Sampled(ev.Gaussian(1e6), 0.01), 100), "add_remove"),
@@ -478,10 +518,14 @@ def test_a_total_variation_term_at_a_huge_epsilon_does_not_overflow():
     assert delta(ev.WithinTotalVariation(ev.Gaussian(1.0), 1e-9), 1e3) == 1.0
 
 
-@pytest.mark.parametrize("wrap", [lambda e: ev.Group(e, 1), lambda e: ev.WithinTotalVariation(e, 0.0), lambda e: e])
+@pytest.mark.parametrize(
+    "wrap", [lambda e: ev.Group(e, 1), lambda e: ev.WithinTotalVariation(e, 0.0), lambda e: e]
+)
 @pytest.mark.parametrize("method", ["poisson", "without_replacement"])
 def test_in_a_sample_a_record_may_take_a_place_in_another_part(wrap, method):
-    """Whatever is around the parts: a group of one is one record, and its bound was 0.62 in place of 1.43."""
+    """Whatever surrounds the parts, a group of one is one record: 1.43, not 0.62."""
     parts = ev.Parallel((ev.Laplace(1.0), ev.Laplace(1.0)))
     by_value = ev.Sampled(ev.Parallel(parts.events, "value"), 0.5, method)
-    assert curve(ev.Sampled(wrap(parts), 0.5, method), "replace").pure >= curve(by_value, "replace").pure * (1 - 1e-12)
+    assert privacy_curve(ev.Sampled(wrap(parts), 0.5, method), "replace").pure >= privacy_curve(
+        by_value, "replace"
+    ).pure * (1 - 1e-12)

@@ -1,4 +1,4 @@
-"""Every leaf curve and every sampling rule against quadrature, enumeration or closed forms, in both directions."""
+"""Leaf curves and sampling rules against quadrature or closed forms, both directions."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from dpfit.privacy import event as ev
 from dpfit.privacy import gaussian, renyi
-from dpfit.privacy.account import curve
+from dpfit.privacy.accountant import privacy_curve
 from oracles import continuous, discrete
 from oracles.continuous import rule
 
@@ -18,11 +18,11 @@ EPSILONS = np.array([0.0, 0.05, 0.2, 0.5, 1.0, 2.0, 4.0])
 
 
 def profile(event, epsilons, relation="replace"):
-    return curve(event, relation).profile(np.asarray(epsilons, dtype=float))
+    return privacy_curve(event, relation).profile(np.asarray(epsilons, dtype=float))
 
 
 def delta(event, epsilon, relation="replace"):
-    return float(curve(event, relation).delta(np.array([float(epsilon)]))[0])
+    return float(privacy_curve(event, relation).delta(np.array([float(epsilon)]))[0])
 
 
 def assert_above(value, truth, numerical=0.0):
@@ -54,7 +54,7 @@ def test_laplace_matches_quadrature(multiplier):
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.1), (1 / 3, 1 / 3, 1 / 3)])
 def test_several_laplace_coordinates_stay_below_the_one_dimensional_curve(shares):
-    """The multiplier is scale over *l1* sensitivity, so splitting the change over coordinates must not cost more."""
+    """The multiplier is scale over *l1* sensitivity: spreading the change costs no more."""
     shift = 1.5
     losses, weights = np.zeros(1), np.ones(1)
     for share in shares:
@@ -62,7 +62,10 @@ def test_several_laplace_coordinates_stay_below_the_one_dimensional_curve(shares
         x, w = rule(np.linspace(0.0, h, 12))
         loss = np.concatenate([[h, -h], h - 2 * x])
         mass = np.concatenate([[0.5, 0.5 * math.exp(-h)], w * 0.5 * np.exp(-x)])
-        losses, weights = np.add.outer(losses, loss).ravel(), np.multiply.outer(weights, mass).ravel()
+        losses, weights = (
+            np.add.outer(losses, loss).ravel(),
+            np.multiply.outer(weights, mass).ravel(),
+        )
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
     for epsilon in (0.0, 0.3, 0.9, 1.4):
         truth = float(weights @ np.maximum(-np.expm1(epsilon - losses), 0.0))
@@ -77,18 +80,19 @@ def test_laplace_renyi_matches_quadrature(multiplier):
     for order in (1.5, 2.0, 5.0, 20.0):
         log_terms = -order * np.abs(x) + (order - 1) * np.abs(x - shift) - math.log(2)
         truth = float(logsumexp(log_terms, b=w)) / (order - 1)
-        value = float(curve(ev.Laplace(multiplier), "replace").renyi(np.array([order]))[0])
+        value = float(privacy_curve(ev.Laplace(multiplier), "replace").renyi(np.array([order]))[0])
         assert_close_above(value, truth, 1e-8, numerical=1e-11)
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-7, 1e-4])
 @pytest.mark.parametrize("kind", [ev.Pure, ev.RandomizedResponse])
 def test_renyi_of_a_tiny_epsilon_is_not_below_the_truth(kind, epsilon):
-    """log of a sum next to one loses what a tiny epsilon has: the bound must be rounded up, never to nothing."""
+    """log near one loses a tiny epsilon: the bound must be rounded up, never to nothing."""
     for order in (1.001, 2.0, 50.0):
-        # R_a = a eps^2 / 2 (1 + O(eps^2 a^2)) for randomized response; the relative error here is below 1e-4.
+        # R_a = a eps^2 / 2 (1 + O(eps^2 a^2)) for randomized response; the relative error here is
+        # below 1e-4.
         truth = order * epsilon**2 / 2 * (1 - 1e-4)
-        value = float(curve(kind(epsilon), "replace").renyi(np.array([order]))[0])
+        value = float(privacy_curve(kind(epsilon), "replace").renyi(np.array([order]))[0])
         assert truth * (1 - 1e-3) <= value
 
 
@@ -97,12 +101,17 @@ def test_renyi_of_a_tiny_epsilon_is_not_below_the_truth(kind, epsilon):
 
 @pytest.mark.parametrize("multiplier", [0.3, 1.0, 10.0])
 def test_l2_laplace_in_one_dimension_is_laplace(multiplier):
-    one, laplace = profile(ev.L2Laplace(multiplier, 1), EPSILONS), profile(ev.Laplace(multiplier), EPSILONS)
+    one, laplace = (
+        profile(ev.L2Laplace(multiplier, 1), EPSILONS),
+        profile(ev.Laplace(multiplier), EPSILONS),
+    )
     assert np.all(one >= laplace * (1 - 1e-12))
     np.testing.assert_allclose(one, laplace, rtol=1e-3, atol=1e-12)
 
 
-@pytest.mark.parametrize(("multiplier", "dimension"), [(1.0, 2), (0.3, 2), (1.0, 3), (10.0, 3), (0.5, 10)])
+@pytest.mark.parametrize(
+    ("multiplier", "dimension"), [(1.0, 2), (0.3, 2), (1.0, 3), (10.0, 3), (0.5, 10)]
+)
 def test_l2_laplace_matches_quadrature(multiplier, dimension):
     """Cylindrical coordinates with bisection, against the library's radius-and-angle integral."""
     shift = 1 / multiplier
@@ -118,7 +127,8 @@ def test_l2_laplace_matches_monte_carlo(multiplier, dimension):
     losses = continuous.l2_laplace_losses(shift, dimension, 400_000, seed=7)
     for epsilon in (0.0, 0.3, 1.0, 2.0):
         estimate, width = continuous.monte_carlo_delta(losses, epsilon)
-        # The reverse direction is the same law by reflection; test it through the change of measure.
+        # The reverse direction is the same law by reflection; test it through the change of
+        # measure.
         reverse = float(np.maximum(np.exp(-losses) - math.exp(epsilon), 0.0).mean())
         for value in profile(ev.L2Laplace(multiplier, dimension), [epsilon])[:, 0]:
             assert abs(value - estimate) <= width + 1e-3 * value
@@ -141,18 +151,22 @@ def test_shape_two_is_the_gaussian_mechanism(dimension):
     mu = math.sqrt(2 * dimension) / scale
     for epsilon in (0.0, 0.1, 0.5, 1.0, 2.0):
         truth = float(continuous.gaussian_delta(mu, epsilon))
-        assert_close_above(delta(ev.GeneralizedGaussian(scale, 2.0, dimension), epsilon), truth, 1e-6)
+        assert_close_above(
+            delta(ev.GeneralizedGaussian(scale, 2.0, dimension), epsilon), truth, 1e-6
+        )
 
 
 def test_shape_one_is_the_composition_of_laplace():
     for epsilon in (0.0, 0.3, 1.0, 2.0):
         grid = delta(ev.GeneralizedGaussian(1.5, 1.0, 4), epsilon)
         assert grid == delta(ev.Repeated(ev.Laplace(1.5), 4), epsilon)
-    assert curve(ev.GeneralizedGaussian(1.5, 1.0, 4), "replace").pure == pytest.approx(4 / 1.5)
+    assert privacy_curve(ev.GeneralizedGaussian(1.5, 1.0, 4), "replace").pure == pytest.approx(
+        4 / 1.5
+    )
 
 
 def two_coordinates(p, scale, shifts, epsilon):
-    """Hockey-stick of two coordinates: the first by quadrature, the second by its exact one-dimensional curve."""
+    """Hockey-stick of two coordinates: quadrature over the first, exact curve of the second."""
     first_p, first_q = continuous.generalized_gaussian_pair(p, scale, shifts[0])
     reach = scale * 60 ** (1 / p)
     x, w = rule(np.unique(np.concatenate([np.linspace(-reach, reach, 120), [0.0, shifts[0]]])))
@@ -180,7 +194,9 @@ def test_no_shift_beats_all_ones(shifts, expected):
     assert delta(ev.GeneralizedGaussian(3.0, 4.0, 2), 1.0) >= truth - 2e-6
 
 
-@pytest.mark.parametrize(("epsilon", "expected"), [(0.1, 0.271319), (1.0, 0.119421), (2.0, 0.047587)])
+@pytest.mark.parametrize(
+    ("epsilon", "expected"), [(0.1, 0.271319), (1.0, 0.119421), (2.0, 0.047587)]
+)
 def test_profiles_match_quadrature(epsilon, expected):
     assert delta(ev.GeneralizedGaussian(3.0, 4.0, 2), epsilon) == pytest.approx(expected, rel=2e-4)
     assert delta(ev.GeneralizedGaussian(3.0, 4.0, 2), epsilon) >= expected - 1e-6
@@ -201,7 +217,11 @@ def test_one_coordinate_matches_quadrature(shape, multiplier):
     pair = continuous.generalized_gaussian_pair(shape, multiplier, 1.0)
     reach = multiplier * 80 ** (1 / shape)
     fan = np.geomspace(1e-12, 1, 200) * reach
-    edges = np.unique(np.concatenate([np.linspace(-reach, reach + 1, 800), fan, -fan, 1 + fan, 1 - fan, [0.0, 1.0]]))
+    edges = np.unique(
+        np.concatenate(
+            [np.linspace(-reach, reach + 1, 800), fan, -fan, 1 + fan, 1 - fan, [0.0, 1.0]]
+        )
+    )
     for epsilon in (0.0, 0.1 / multiplier, 1 / multiplier, 0.5, 2.0):
         for value, truth in zip(
             profile(ev.GeneralizedGaussian(multiplier, shape, 1), [epsilon])[:, 0],
@@ -212,14 +232,15 @@ def test_one_coordinate_matches_quadrature(shape, multiplier):
 
 
 def test_one_coordinate_with_a_tiny_shift_is_still_an_upper_bound():
-    """Two survival functions that agree to eight digits: a relative allowance of 1e-9 does not cover that."""
+    """Survival functions agree to eight digits: a relative allowance of 1e-9 is too small."""
     h, p = 1e-8, 1.001
     truth = 4.9521106337581606e-09  # mpmath, 40 digits, at epsilon = 1e-10
     assert float(profile(ev.GeneralizedGaussian(1 / h, p, 1), [1e-10])[0, 0]) >= truth
 
 
-# Scales of [Gan22] Theorem 34 at epsilon = 1, delta = 1e-6. They have three or more digits, so delta is within 1%
-# plus what half a unit of the last digit changes (delta moves about 20 times as fast as the scale, in relative terms).
+# Scales of [Gan22] Theorem 34 at epsilon = 1, delta = 1e-6. They have three or more digits, so
+# delta is within 1% plus what half a unit of the last digit changes (delta moves about 20 times as
+# fast as the scale, in relative terms).
 @pytest.mark.parametrize(
     ("dimension", "shape", "scale"),
     [
@@ -247,12 +268,20 @@ def test_scales_match_the_tabulated_ones(dimension, shape, scale):
 
 
 def test_renyi_divergences_match_the_tabulated_ones():
-    """RDP at alpha over alpha: 0.027984 at 2 and 0.028023 at 20, near mu^2/2 = 0.028014; epsilon 1.0786 at 1e-6."""
+    """RDP/alpha: 0.027984 at 2, 0.028023 at 20, near mu^2/2 = 0.028014; epsilon 1.0786.
+
+    The epsilon is that at delta = 1e-6.
+    """
     orders = np.array([2.0, 20.0])
-    value = curve(ev.GeneralizedGaussian(851.29, 4.0, 10_000), "replace").renyi(orders) / orders
+    value = (
+        privacy_curve(ev.GeneralizedGaussian(851.29, 4.0, 10_000), "replace").renyi(orders) / orders
+    )
     np.testing.assert_allclose(value, [0.027984, 0.028023], atol=2e-6)
-    all_orders = curve(ev.GeneralizedGaussian(851.29, 4.0, 10_000), "replace").renyi(renyi.ORDERS)
-    # On a coarser grid of orders the conversion gives 1.0786, an upper bound; the exact epsilon is 1.
+    all_orders = privacy_curve(ev.GeneralizedGaussian(851.29, 4.0, 10_000), "replace").renyi(
+        renyi.ORDERS
+    )
+    # On a coarser grid of orders the conversion gives 1.0786, an upper bound; the exact epsilon is
+    # 1.
     assert 1.0780 < renyi.epsilon(renyi.ORDERS, all_orders, 1e-6) <= 1.0786
     usable = np.isfinite(all_orders)
     classical = np.min(all_orders[usable] + math.log(1e6) / (renyi.ORDERS[usable] - 1))
@@ -278,18 +307,26 @@ def test_renyi_divergences_match_the_tabulated_ones():
     ],
 )
 def test_generalized_gaussian_renyi_is_an_upper_bound(multiplier, shape, order):
-    """Kinks at 0 and at the shift for shapes below 2, a needle-like peak for large orders: both fool a fixed rule."""
+    """Kinks at 0 and the shift below shape 2, needle peaks at large orders: hard to integrate."""
     h = math.nextafter(1 / multiplier, math.inf)
     truth = continuous.generalized_gaussian_renyi(h, shape, order)
-    value = float(curve(ev.GeneralizedGaussian(multiplier, shape, 1), "replace").renyi(np.array([order]))[0])
+    value = float(
+        privacy_curve(ev.GeneralizedGaussian(multiplier, shape, 1), "replace").renyi(
+            np.array([order])
+        )[0]
+    )
     assert value >= truth * (1 - 1e-11) - 1e-13 / (order - 1)
     assert value <= truth * (1 + 1e-3)
 
 
 def test_renyi_at_whole_orders_given_as_integers():
     """An integer array must not turn divergences into truncated integers."""
-    for event in (ev.GeneralizedGaussian(2.0, 4.0, 1), ev.Laplace(2.0), ev.Sampled(ev.Gaussian(1.0), 0.1)):
-        law = curve(event, "add_remove")
+    for event in (
+        ev.GeneralizedGaussian(2.0, 4.0, 1),
+        ev.Laplace(2.0),
+        ev.Sampled(ev.Gaussian(1.0), 0.1),
+    ):
+        law = privacy_curve(event, "add_remove")
         np.testing.assert_allclose(law.renyi(np.array([2, 5])), law.renyi(np.array([2.0, 5.0])))
 
 
@@ -318,22 +355,27 @@ def test_bounded_range_is_the_supremum_over_two_point_pairs(epsilon):
 
 
 def test_bounded_range_covers_the_exponential_mechanism():
-    """Brute force over score vectors: neighbours' scores differ by at most 1 either way, so the range is 2."""
+    """Brute force over score vectors: scores differ by 1 either way, so the range is 2."""
     scale, worst = 0.6, {0.0: 0.0, 0.4: 0.0, 0.9: 0.0}
     for scores in itertools.product((0, 1, 2), repeat=4):
         for change in itertools.product((-1, 0, 1), repeat=4):
             pair = tuple(
-                discrete.exponential_mechanism(np.array(s, float), scale) for s in (scores, np.add(scores, change))
+                discrete.exponential_mechanism(np.array(s, float), scale)
+                for s in (scores, np.add(scores, change))
             )
             for epsilon in worst:
                 worst[epsilon] = max(worst[epsilon], discrete.hockey_stick(*pair, epsilon))
     for epsilon, truth in worst.items():
-        assert 0.8 * delta(ev.BoundedRange(2 * scale), epsilon) <= truth <= delta(ev.BoundedRange(2 * scale), epsilon)
+        assert (
+            0.8 * delta(ev.BoundedRange(2 * scale), epsilon)
+            <= truth
+            <= delta(ev.BoundedRange(2 * scale), epsilon)
+        )
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.5])
 def test_bounded_range_composition_covers_adaptive_two_point_mechanisms(epsilon):
-    """The second mechanism's level may depend on the first output; the curve must cover every such choice."""
+    """The second level may depend on the first output; the curve covers every choice."""
     levels = np.linspace(0, epsilon, 14)[1:-1]
     for at in np.array([0.0, 0.5, 1.0, 1.5]) * epsilon:
         best = 0.0
@@ -353,8 +395,8 @@ def test_bounded_range_composition_covers_adaptive_two_point_mechanisms(epsilon)
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.3, 1.0, 3.0, 12.0, 40.0])
 def test_bounded_range_gdp_constant(epsilon):
-    """The Gaussian curve is above that of bounded range at every level, and touches it at zero: no smaller mu does."""
-    law = curve(ev.BoundedRange(epsilon), "replace")
+    """The Gaussian curve is above bounded range's and touches it at 0: mu is least."""
+    law = privacy_curve(ev.BoundedRange(epsilon), "replace")
     levels = np.linspace(0, 1.5 * epsilon, 4001)
     own = law.delta(levels)
     assert np.all(gaussian.delta(law.mu, levels) >= own * (1 - 1e-9) - 1e-15)
@@ -367,7 +409,9 @@ def test_bounded_range_zcdp_constant(epsilon):
     """eps^2/8, which the midway two-point pair nearly attains at small orders and epsilons."""
     for level in np.linspace(0, epsilon, 41)[1:-1]:
         for order in (1.01, 2.0, 8.0, 64.0):
-            bound = float(curve(ev.BoundedRange(epsilon), "replace").renyi(np.array([order]))[0])
+            bound = float(
+                privacy_curve(ev.BoundedRange(epsilon), "replace").renyi(np.array([order]))[0]
+            )
             assert discrete.renyi(*discrete.bounded_range(epsilon, level), order) <= bound + 1e-13
     near = discrete.renyi(*discrete.bounded_range(0.3, 0.15), 1.01) / 1.01
     assert near >= 0.98 * 0.3**2 / 8
@@ -384,11 +428,13 @@ def test_approximate_leaf_composes_as_the_worst_pair(times):
 # Poisson sampling under add/remove
 
 
-@pytest.mark.parametrize(("rate", "multiplier"), [(0.1, 1.0), (0.01, 0.5), (0.5, 2.0), (0.9, 1.0), (1.0, 3.0)])
+@pytest.mark.parametrize(
+    ("rate", "multiplier"), [(0.1, 1.0), (0.01, 0.5), (0.5, 2.0), (0.9, 1.0), (1.0, 3.0)]
+)
 @pytest.mark.parametrize("times", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [ev.Gaussian, ev.Laplace])
 def test_poisson_add_remove_matches_quadrature(kind, rate, multiplier, times):
-    """Both directions of the mixture pair; 2- and 3-fold by averaging the closed form, not by a loss grid."""
+    """Both directions of the mixture; 2- and 3-fold by averaging the closed form."""
     oracle = continuous.poisson_gaussian if kind is ev.Gaussian else continuous.poisson_laplace
     cells = {1: 40, 2: 2000, 3: 110}[times]
     pair = oracle(rate, multiplier, cells)
@@ -414,7 +460,7 @@ def test_sampled_gaussian_renyi_is_an_upper_bound_in_both_directions():
         mu = 1 / multiplier
         base = norm.logpdf(x)
         mixed = np.logaddexp(math.log1p(-rate) + base, math.log(rate) + norm.logpdf(x - mu))
-        values = curve(ev.Sampled(ev.Gaussian(multiplier), rate), "add_remove")
+        values = privacy_curve(ev.Sampled(ev.Gaussian(multiplier), rate), "add_remove")
         for order in (1.5, 2.0, 3.7, 10.0, 40.0):
             bound = float(values.renyi(np.array([order]))[0])
             forward = float(logsumexp(order * mixed + (1 - order) * base, b=w)) / (order - 1)
@@ -431,7 +477,10 @@ def subsets(n, method, rate=None, size=None):
     """All samples with their probabilities."""
     if method == "poisson":
         for mask in itertools.product((0, 1), repeat=n):
-            yield [i for i in range(n) if mask[i]], math.prod(rate if bit else 1 - rate for bit in mask)
+            yield (
+                [i for i in range(n) if mask[i]],
+                math.prod(rate if bit else 1 - rate for bit in mask),
+            )
     else:
         chosen = list(itertools.combinations(range(n), size))
         for sample in chosen:
@@ -439,7 +488,9 @@ def subsets(n, method, rate=None, size=None):
 
 
 def scalar_law(data, samples, sigma):
-    return continuous.normal_mixture([w for _, w in samples], [sum(data[i] for i in s) for s, _ in samples], sigma)
+    return continuous.normal_mixture(
+        [w for _, w in samples], [sum(data[i] for i in s) for s, _ in samples], sigma
+    )
 
 
 def worst_scalar(n, samples, sigma, epsilon, values=(-1.0, 0.0, 1.0)):
@@ -460,7 +511,9 @@ def test_without_replacement_covers_scalar_sums(n, size, sigma):
     for epsilon in (0.0, 0.2, 0.7):
         truth, bound = worst_scalar(n, samples, sigma, epsilon), delta(event, epsilon)
         assert truth <= bound * (1 + 1e-9)
-        assert truth >= (0.5 if epsilon else 0.9) * bound, "a curve this loose would hide a wrong rule"
+        assert truth >= (0.5 if epsilon else 0.9) * bound, (
+            "a curve this loose would hide a wrong rule"
+        )
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.6])
@@ -492,10 +545,14 @@ def test_poisson_replaced_covers_scalar_sums(rate):
 
 @pytest.mark.parametrize("method", ["poisson", "without_replacement"])
 def test_sampling_covers_plane_sums(method):
-    """Two-dimensional sums of vectors in the unit disc, all samples, on a grid (error about 1e-6)."""
+    """2-D sums of vectors in the unit disc, all samples, on a grid (error about 1e-6)."""
     sigma, n = 1.2, 3
-    samples = list(subsets(n, "poisson", rate=1 / 3) if method == "poisson" else subsets(n, "fixed", size=1))
-    event = ev.Sampled(ev.Gaussian(sigma / 2), 1 / 3, method, zero_out=0.5 if method == "poisson" else 1.0)
+    samples = list(
+        subsets(n, "poisson", rate=1 / 3) if method == "poisson" else subsets(n, "fixed", size=1)
+    )
+    event = ev.Sampled(
+        ev.Gaussian(sigma / 2), 1 / 3, method, zero_out=0.5 if method == "poisson" else 1.0
+    )
     axis = np.arange(-9.0, 9.0, 0.04)
     angles = np.array([0.0, math.pi / 2, math.pi])
     points = np.vstack([np.column_stack([np.cos(angles), np.sin(angles)]), [[0.0, 0.0]]])
@@ -504,7 +561,9 @@ def test_sampling_covers_plane_sums(method):
         total = np.zeros((len(axis), len(axis)))
         for sample, weight in samples:
             mean = points[[data[i] for i in sample]].sum(axis=0) if sample else np.zeros(2)
-            total += weight * np.outer(norm.pdf(axis, mean[0], sigma), norm.pdf(axis, mean[1], sigma))
+            total += weight * np.outer(
+                norm.pdf(axis, mean[0], sigma), norm.pdf(axis, mean[1], sigma)
+            )
         return total * 0.04**2
 
     for rest in ((0, 1), (2, 2), (3, 1)):
@@ -526,7 +585,7 @@ def test_sampling_rates_zero_and_one(relation):
 
 def test_without_replacement_is_refused_under_add_remove():
     with pytest.raises(ValueError, match="without replacement needs relation='replace'"):
-        curve(ev.Sampled(ev.Gaussian(1.0), 0.5, "without_replacement"), "add_remove")
+        privacy_curve(ev.Sampled(ev.Gaussian(1.0), 0.5, "without_replacement"), "add_remove")
 
 
 @pytest.mark.parametrize("sigma", [0.7, 2.0, 5.0])
@@ -539,7 +598,9 @@ def test_discrete_gaussian_is_covered_by_zcdp(sigma):
     for epsilon in EPSILONS:
         truth = max(discrete.hockey_stick(p, q, epsilon), discrete.hockey_stick(q, p, epsilon))
         assert truth <= delta(ev.DiscreteGaussian(sigma), epsilon)
-    assert math.isinf(curve(ev.DiscreteGaussian(sigma), "replace").mu), "the discrete Gaussian is not GDP"
+    assert privacy_curve(ev.DiscreteGaussian(sigma), "replace").mu > 1 / sigma, (
+        "it is not as GDP as normal noise"
+    )
 
 
 @pytest.mark.parametrize("scale", [0.7, 3.0])
@@ -548,4 +609,7 @@ def test_discrete_laplace_is_covered_by_pure(scale):
     p, q = np.exp(-np.abs(k) / scale), np.exp(-np.abs(k - 1) / scale)
     p, q = p / p.sum(), q / q.sum()
     for epsilon in EPSILONS:
-        assert discrete.hockey_stick(p, q, epsilon) <= delta(ev.DiscreteLaplace(scale), epsilon) + 1e-15
+        assert (
+            discrete.hockey_stick(p, q, epsilon)
+            <= delta(ev.DiscreteLaplace(scale), epsilon) + 1e-15
+        )

@@ -1,4 +1,4 @@
-"""Events, guarantees and budgets as values: what can be written, what is refused, and in which words."""
+"""Events, guarantees and budgets as values: what is valid, and which errors are raised."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import pytest
 
 from dpfit.privacy import Assumption, Basis, Budget, Guarantee, calibrate, event_from_json
 from dpfit.privacy import event as ev
-from dpfit.privacy.account import curve
+from dpfit.privacy.accountant import privacy_curve
 
 EVENTS = [
     ev.Gaussian(1.5),
@@ -41,7 +41,11 @@ EVENTS = [
 
 def test_every_kind_of_event_is_in_the_list():
     """A new kind without a round trip is found here."""
-    known = {cls for cls in vars(ev).values() if isinstance(cls, type) and issubclass(cls, ev.Event) and cls.kind}
+    known = {
+        cls
+        for cls in vars(ev).values()
+        if isinstance(cls, type) and issubclass(cls, ev.Event) and cls.kind
+    }
     assert known == {type(event) for event in EVENTS}
 
 
@@ -54,11 +58,13 @@ def test_json_round_trip(event):
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda e: e.kind)
 def test_a_guarantee_read_back_gives_equal_numbers(event):
-    basis = Basis("theorem", "replace", "record", (Assumption("rows in the ball", "enforced"),), "bounded")
+    basis = Basis(
+        "theorem", "replace", "record", (Assumption("rows in the ball", "enforced"),), "bounded"
+    )
     given = Guarantee(event, basis)
     back = Guarantee.from_json(json.loads(json.dumps(given.to_json())))
     assert back == given
-    curve.cache_clear()
+    privacy_curve.cache_clear()
     assert [back.delta(e) for e in (0.0, 0.5, 2.0)] == [given.delta(e) for e in (0.0, 0.5, 2.0)]
     assert (back.pure, back.mu, back.rho) == (given.pure, given.mu, given.rho)
 
@@ -95,7 +101,11 @@ HOSTILE = [
     {"kind": "repeated", "event": {"kind": "pure", "epsilon": 1.0}, "times": True},
     {"kind": "repeated", "event": {"kind": "nonsense"}, "times": 1},
     {"kind": "repeated", "event": 5, "times": 1},
-    {"kind": "repeated", "event": {"kind": "assumption", "text": "t", "status": "declared"}, "times": 1},
+    {
+        "kind": "repeated",
+        "event": {"kind": "assumption", "text": "t", "status": "declared"},
+        "times": 1,
+    },
     {"kind": "composed", "events": [1, 2]},
     {"kind": "composed", "events": {"kind": "pure", "epsilon": 1.0}},
     {"kind": "composed", "events": "ab"},
@@ -103,7 +113,12 @@ HOSTILE = [
     {"kind": "parallel", "events": [], "by": "row"},
     {"kind": "parallel", "events": [], "by": ["index"]},
     {"kind": "sampled", "event": {"kind": "pure", "epsilon": 1.0}, "rate": 1.1},
-    {"kind": "sampled", "event": {"kind": "pure", "epsilon": 1.0}, "rate": 0.1, "method": "bernoulli"},
+    {
+        "kind": "sampled",
+        "event": {"kind": "pure", "epsilon": 1.0},
+        "rate": 0.1,
+        "method": "bernoulli",
+    },
     {"kind": "sampled", "event": {"kind": "pure", "epsilon": 1.0}, "rate": 0.1, "zero_out": 0.1},
     {"kind": "selected", "event": {"kind": "pure", "epsilon": 1.0}, "stop": 1.0},
     {"kind": "selected", "event": {"kind": "pure", "epsilon": 1.0}, "stop": 0.1, "eta": -1.0},
@@ -219,7 +234,11 @@ def test_a_zero_delta_is_a_pure_budget():
             Basis("b", relation="add_remove"),
             r"relation 'replace' and 'add_remove'; convert one with to_relation",
         ),
-        (Basis("a"), Basis("b", unit="user"), r"unit 'record' and 'user'; convert one with to_user"),
+        (
+            Basis("a"),
+            Basis("b", unit="user"),
+            r"unit 'record' and 'user'; convert one with to_user",
+        ),
     ],
 )
 @pytest.mark.parametrize("combine", [Guarantee.compose, Guarantee.parallel])
@@ -230,7 +249,11 @@ def test_relations_and_units_never_mix(first, second, words, combine):
 
 def test_bases_merge():
     first = Basis("A", assumptions=(Assumption("x", "enforced"),), arithmetic="exact")
-    second = Basis("B", assumptions=(Assumption("x", "enforced"), Assumption("y", "declared")), arithmetic="idealised")
+    second = Basis(
+        "B",
+        assumptions=(Assumption("x", "enforced"), Assumption("y", "declared")),
+        arithmetic="idealised",
+    )
     joined = Guarantee(ev.Pure(1.0), first).compose(Guarantee(ev.Pure(0.5), second))
     assert joined.basis.theorem == "A; adaptive composition; B"
     assert joined.basis.assumptions == (Assumption("x", "enforced"), Assumption("y", "declared"))
@@ -266,7 +289,7 @@ def test_bad_queries(query, value):
 
 
 def test_numpy_numbers_are_numbers():
-    """Plans are built from numpy scalars all the time; they must account and serialize like plain ones."""
+    """Plans often hold numpy scalars; they account and serialize like plain numbers."""
     event = ev.Repeated(ev.Sampled(ev.Gaussian(np.float64(1.0)), np.float64(0.1)), np.int64(5))
     plain = ev.Repeated(ev.Sampled(ev.Gaussian(1.0), 0.1), 5)
     assert event == plain
@@ -285,7 +308,7 @@ def test_a_string_form_names_the_change():
 
 
 def test_epsilon_of_a_flat_profile_is_its_first_point():
-    """Beyond epsilon an (epsilon, delta) promise has a constant profile: the search must not stop anywhere on it."""
+    """Beyond epsilon the profile is constant: the search must return its first point."""
     promise = Guarantee(ev.Approximate(10.0, 1e-5), Basis("test"))
     assert promise.epsilon(1e-5) == pytest.approx(10.0, rel=1e-9)
 
@@ -296,4 +319,6 @@ def test_the_parts_of_a_pure_budget_together_keep_it(epsilon, share):
     """Each part is met to the last digit, and their sum is rounded up."""
     whole = Budget(epsilon=epsilon)
     parts = tuple(calibrate(ev.Laplace(1.0), part) for part in whole.split(share))
-    assert Guarantee(ev.Composed(parts), Basis("a test", "replace", "record", (), "exact")).meets(whole)
+    assert Guarantee(ev.Composed(parts), Basis("a test", "replace", "record", (), "exact")).meets(
+        whole
+    )

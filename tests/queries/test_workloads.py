@@ -1,4 +1,4 @@
-"""Workloads over tables: sensitivities by brute force over all records there are, answers, labels, refusals."""
+"""Workloads over tables: sensitivities over all records, answers, labels, errors."""
 
 import itertools
 import json
@@ -32,9 +32,11 @@ WORKLOADS = {
     "some ranges": Ranges(SCORES, ((0, 2), (1, 3), (3, 4))),
     "disjoint predicates": Predicates((WARD, AGE), (where(ward="A"), where(ward="B", age=(0, 30)))),
     "overlapping predicates": Predicates(
-        (WARD, AGE, SCORE), (where(ward="A"), where(age=(0, 60)), where(score=(0.25, 1.0))), at_most=2
+        (WARD, AGE, SCORE),
+        (where(ward="A"), where(age=(0, 60)), where(score=(0.25, 1.0))),
+        max_per_record=2,
     ),
-    "everybody": Predicates((WARD, AGE), (where(), where(ward="A")), at_most=2),
+    "everybody": Predicates((WARD, AGE), (where(), where(ward="A")), max_per_record=2),
 }
 
 CELLS = {
@@ -51,24 +53,31 @@ def one_row(record):
 
 def all_answers(workload):
     """The distinct contributions of single records."""
-    return np.unique([workload.answers(one_row(record)) for record in RECORDS], axis=0)
+    return np.unique([workload.sums(one_row(record)) for record in RECORDS], axis=0)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_sensitivities_by_brute_force(name, relation):
-    """Never below what some change does, and equal to it where the records reach every cell and subset."""
+    """Never below any change, and equal where records reach every cell and subset."""
     workload = WORKLOADS[name]
     single = all_answers(workload)
     assert set(np.unique(single)) <= {0, 1}
-    changes = single if relation == "add_remove" else (single[:, None] - single[None]).reshape(-1, workload.number)
+    changes = (
+        single
+        if relation == "add_remove"
+        else (single[:, None] - single[None]).reshape(-1, workload.number)
+    )
     moved = int(np.max(np.abs(changes).sum(axis=1)))
-    # One cell cannot change under replace-one, and two predicates of which one always holds move only one.
+    # One cell cannot change under replace-one, and two predicates of which one always holds move
+    # only one.
     loose = {("one cell", "replace"): 1, ("everybody", "replace"): 2}
-    assert workload.changed(relation) == loose.get((name, relation), moved)
-    assert workload.changed(relation) >= moved
+    assert workload.max_changed_answers(relation) == loose.get((name, relation), moved)
+    assert workload.max_changed_answers(relation) >= moved
     for norm, order in {"l1": 1, "l2": 2, "linf": np.inf}.items():
-        assert workload.sensitivity(norm, relation) >= np.max(np.linalg.norm(changes, order, axis=1))
+        assert workload.sensitivity(norm, relation) >= np.max(
+            np.linalg.norm(changes, order, axis=1)
+        )
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -78,11 +87,11 @@ def test_answers_are_sums_over_records(name):
     rng = np.random.default_rng(1)
     chosen = [RECORDS[i] for i in rng.integers(len(RECORDS), size=60)]
     table = {column: [record[column] for record in chosen] for column in CELLS}
-    single = sum(workload.answers(one_row(record)) for record in chosen)
-    assert np.array_equal(workload.answers(table), single)
-    assert workload.answers(table).dtype == np.int64
+    single = sum(workload.sums(one_row(record)) for record in chosen)
+    assert np.array_equal(workload.sums(table), single)
+    assert workload.sums(table).dtype == np.int64
     empty = {column: [] for column in CELLS}
-    assert workload.answers(empty).tolist() == [0] * workload.number
+    assert workload.sums(empty).tolist() == [0] * workload.number
     assert len(workload.labels) == workload.number
 
 
@@ -96,12 +105,16 @@ def test_partitions_have_the_sensitivities_of_one_cell():
     for cells in (2, 100):
         histogram = Histogram((Bins(AGE, tuple(np.linspace(0, 90, cells + 1))),))
         assert [histogram.sensitivity(n, "add_remove") for n in ("l1", "l2", "linf")] == [1, 1, 1]
-        assert [histogram.sensitivity(n, "replace") for n in ("l1", "l2", "linf")] == pytest.approx([2, 2**0.5, 1])
+        assert [histogram.sensitivity(n, "replace") for n in ("l1", "l2", "linf")] == pytest.approx(
+            [2, 2**0.5, 1]
+        )
 
 
 def test_the_histogram_counts_what_it_says():
     table = {"ward": ["A", "B", "B", "C"], "age": [10, 40, 61, 200]}
-    found = dict(zip(WORKLOADS["histogram"].labels, WORKLOADS["histogram"].answers(table).tolist(), strict=True))
+    found = dict(
+        zip(WORKLOADS["histogram"].labels, WORKLOADS["histogram"].sums(table).tolist(), strict=True)
+    )
     assert {label: n for label, n in found.items() if n} == {
         "ward = A, age = [0, 30)": 1,
         "ward = B, age = [30, 60)": 1,
@@ -112,14 +125,20 @@ def test_the_histogram_counts_what_it_says():
 
 def test_a_record_in_too_many_predicates_counts_in_the_first():
     workload = WORKLOADS["overlapping predicates"]
-    assert workload.answers({"ward": ["A"], "age": [10], "score": [0.5]}).tolist() == [1, 1, 0]
+    assert workload.sums({"ward": ["A"], "age": [10], "score": [0.5]}).tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Predicates((WARD, AGE), (where(ward="A"), where(age=(0, 30)))), "may hold for one record"),
-        (lambda: Predicates((WARD, AGE), (where(age=(0, 31)), where(age=(30, 90)))), "may hold for one record"),
+        (
+            lambda: Predicates((WARD, AGE), (where(ward="A"), where(age=(0, 30)))),
+            "may hold for one record",
+        ),
+        (
+            lambda: Predicates((WARD, AGE), (where(age=(0, 31)), where(age=(30, 90)))),
+            "may hold for one record",
+        ),
         (lambda: Predicates((WARD,), ()), "between 1 and"),
         (lambda: Predicates((WARD,), (where(ward="C"),)), "no category 'C' in the schema"),
         (lambda: Predicates((WARD,), (where(ward=("A", "C")),)), "no category 'C' in the schema"),
@@ -128,11 +147,14 @@ def test_a_record_in_too_many_predicates_counts_in_the_first():
         (lambda: Predicates((AGE,), (where(age=5),)), "give a pair"),
         (lambda: Predicates((AGE,), (where(age=(0, 91)),)), "within \\[0, 90\\]"),
         (lambda: Predicates((AGE,), (where(age=(30, 30)),)), "within"),
-        (lambda: Predicates((WARD,), (where(ward="A"),), at_most=2), "must not exceed"),
+        (lambda: Predicates((WARD,), (where(ward="A"),), max_per_record=2), "must be at most"),
         (lambda: Histogram(()), "one or more columns"),
         (lambda: Histogram((WARDS, WARDS)), "each of them once"),
         (lambda: Marginals(()), "one or more tables"),
-        (lambda: Marginals((Histogram((WARDS, AGES)), Histogram((AGES, WARDS)))), "another set of columns"),
+        (
+            lambda: Marginals((Histogram((WARDS, AGES)), Histogram((AGES, WARDS)))),
+            "another set of columns",
+        ),
         (
             lambda: Marginals((Histogram((AGES,)), Histogram((WARDS, Bins(AGE, (0.0, 90.0)))))),
             "cut in the same way",
@@ -148,7 +170,9 @@ def test_a_record_in_too_many_predicates_counts_in_the_first():
         (lambda: axis(SCHEMA, "height", {}), "no column 'height'"),
         (lambda: axis(SCHEMA, "age", {"age": 0}), "at least 1"),
         (
-            lambda: Histogram(tuple(Bins(Number(c, 0, 1), tuple(np.linspace(0, 1, 2001))) for c in "abc")),
+            lambda: Histogram(
+                tuple(Bins(Number(c, 0, 1), tuple(np.linspace(0, 1, 2001))) for c in "abc")
+            ),
             "fewer columns",
         ),
     ],
@@ -160,7 +184,7 @@ def test_bad_workloads_are_refused(make, words):
 
 def test_touching_ranges_are_disjoint_and_cover_the_end():
     workload = Predicates((AGE,), (where(age=(0, 30)), where(age=(30, 90))))
-    assert workload.answers({"age": [30, 29.99, 90, 1e9, -1]}).tolist() == [2, 3]
+    assert workload.sums({"age": [30, 29.99, 90, 1e9, -1]}).tolist() == [2, 3]
 
 
 def least_squares(workload, answers):
@@ -180,18 +204,20 @@ def test_consistent_answers_are_the_least_squares_ones(name):
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_repaired_answers_add_up_and_are_not_negative(name):
-    """And they are nearer to the truth, which adds up and is not negative, than what was repaired."""
+    """Repaired answers are closer to the truth, which adds up and is non-negative."""
     workload = WORKLOADS[name]
     rng = np.random.default_rng(5)
     chosen = [RECORDS[i] for i in rng.integers(len(RECORDS), size=30)]
-    truth = workload.answers({column: [record[column] for record in chosen] for column in CELLS})
+    truth = workload.sums({column: [record[column] for record in chosen] for column in CELLS})
     noisy = truth + rng.normal(0, 15, workload.number)
     repaired = workload.repaired(noisy, consistent=True, nonnegative=True)
     assert np.all(repaired >= 0)
     assert workload.consistent(repaired) == pytest.approx(repaired, abs=1e-4)
     assert np.linalg.norm(repaired - truth) <= np.linalg.norm(noisy - truth) + 1e-4
     assert np.array_equal(workload.repaired(noisy, consistent=False, nonnegative=False), noisy)
-    assert workload.repaired(noisy, consistent=False, nonnegative=True) == pytest.approx(np.maximum(noisy, 0))
+    assert workload.repaired(noisy, consistent=False, nonnegative=True) == pytest.approx(
+        np.maximum(noisy, 0)
+    )
 
 
 def test_least_squares_is_invariant_to_the_order_of_columns():
@@ -200,4 +226,6 @@ def test_least_squares_is_invariant_to_the_order_of_columns():
     noisy = np.random.default_rng(6).normal(size=one.number)
     turned = np.concatenate([noisy[:9].reshape(3, 3).T.ravel(), noisy[9:]])
     found = one.consistent(noisy)
-    assert two.consistent(turned) == pytest.approx(np.concatenate([found[:9].reshape(3, 3).T.ravel(), found[9:]]))
+    assert two.consistent(turned) == pytest.approx(
+        np.concatenate([found[:9].reshape(3, 3).T.ravel(), found[9:]])
+    )

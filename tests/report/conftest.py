@@ -1,4 +1,4 @@
-"""A real browser for the pages: chromium, driven through chromedriver's HTTP interface. Skipped where it is absent."""
+"""A browser for pages: chromium by chromedriver's HTTP interface; skipped if absent."""
 
 import base64
 import json
@@ -18,19 +18,29 @@ class Browser:
     def __init__(self, port: int) -> None:
         self._root = f"http://127.0.0.1:{port}"
         options = {
-            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+            "args": [
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--hide-scrollbars",
+            ]
         }
         wanted = {
             "browserName": "chrome",
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }
-        self._session = self._post("/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+        self._session = self._post("/session", {"capabilities": {"alwaysMatch": wanted}})[
+            "sessionId"
+        ]
 
     def _post(self, path: str, body: dict | None) -> object:
         data = None if body is None else json.dumps(body).encode()
         kind = "DELETE" if body is None else "POST"
-        request = urllib.request.Request(self._root + path, data, {"Content-Type": "application/json"}, method=kind)
+        request = urllib.request.Request(
+            self._root + path, data, {"Content-Type": "application/json"}, method=kind
+        )
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read())["value"]
 
@@ -43,8 +53,17 @@ class Browser:
     def open(self, file, width: int = 1100, scheme: str = "light") -> None:
         """Show a file at a width in CSS pixels; logs start anew."""
         phone = width < 500
-        self.command("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=phone)
-        self.command("Emulation.setEmulatedMedia", n_features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.command(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=800,
+            deviceScaleFactor=1,
+            mobile=phone,
+        )
+        self.command(
+            "Emulation.setEmulatedMedia",
+            n_features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         self.console(), self.requests()
         self.call("/url", {"url": f"file://{file}"})
 
@@ -55,8 +74,15 @@ class Browser:
         return [entry["message"] for entry in self.call("/se/log", {"type": "browser"})]
 
     def requests(self) -> list[str]:
-        events = [json.loads(row["message"])["message"] for row in self.call("/se/log", {"type": "performance"})]
-        return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        events = [
+            json.loads(row["message"])["message"]
+            for row in self.call("/se/log", {"type": "performance"})
+        ]
+        return [
+            e["params"]["request"]["url"]
+            for e in events
+            if e["method"] == "Network.requestWillBeSent"
+        ]
 
     def screenshot(self) -> bytes:
         return base64.b64decode(
@@ -64,7 +90,9 @@ class Browser:
         )
 
     def pdf(self) -> bytes:
-        return base64.b64decode(self.command("Page.printToPDF", preferCSSPageSize=True, printBackground=True)["data"])
+        return base64.b64decode(
+            self.command("Page.printToPDF", preferCSSPageSize=True, printBackground=True)["data"]
+        )
 
     def close(self) -> None:
         self._post(f"/session/{self._session}", None)
@@ -78,7 +106,9 @@ def browser():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with subprocess.Popen([driver, f"--port={port}", "--log-level=OFF"], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [driver, f"--port={port}", "--log-level=OFF"], stdout=subprocess.DEVNULL
+    ) as process:
         try:
             opened = _connected(port)
             yield opened

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpfit.audit import Audit, Finding, Mu, audit_entry
-from dpfit.audit.record import BROKEN, TOO_FEW
+from dpfit.audit.result import BROKEN, TOO_FEW
 from dpfit.core import Answer, Mechanism, Risk, Step, plan_from_json
 from dpfit.ledger import Ledger
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
@@ -77,7 +77,9 @@ def step(of: event.Event, **basis) -> Step:
 
 
 def mean_plan(epsilon=1.0, n=100):
-    return gaussian_mean.plan(Answer(n=n, workload=BoundedMean(0, 1)), Budget(epsilon=epsilon, delta=1e-6))
+    return gaussian_mean.plan(
+        Answer(n=n, workload=BoundedMean(0, 1)), Budget(epsilon=epsilon, delta=1e-6)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,7 @@ def test_every_kind_of_promise_makes_a_sound_page(of):
 
 
 def test_the_headline_is_the_closed_form():
-    """Gaussian noise at multiplier 1: the best test is right with probability Phi(1/2) = 0.69146."""
+    """Gaussian noise of multiplier 1: the best test succeeds with Phi(1/2) = 0.69146."""
     assert "right more than 69.2 times in 100" in Page(report(step(event.Gaussian(1.0)))).text
     assert "right more than 73.2 times in 100" in Page(report(step(event.Pure(1.0)))).text
 
@@ -129,7 +131,10 @@ def test_the_headline_is_the_closed_form():
         ({}, "one record were replaced by any other"),
         ({"relation": "add_remove"}, "whether a certain record is in the data at all"),
         ({"unit": "user"}, "all records of one person were replaced"),
-        ({"unit": "user", "relation": "add_remove"}, "certain person’s records are in the data at all"),
+        (
+            {"unit": "user", "relation": "add_remove"},
+            "certain person’s records are in the data at all",
+        ),
     ],
 )
 def test_neighbours_and_units_in_words(basis, words):
@@ -139,7 +144,10 @@ def test_neighbours_and_units_in_words(basis, words):
 
 
 def test_what_is_assumed_and_what_is_enforced():
-    assumptions = (Assumption("rows were scaled", "enforced"), Assumption("n is public", "declared"))
+    assumptions = (
+        Assumption("rows were scaled", "enforced"),
+        Assumption("n is public", "declared"),
+    )
     plan = step(event.Pure(1.0), assumptions=assumptions, arithmetic="idealised")
     text = Page(report(plan)).text
     assert "enforced made true by the program, for any data rows were scaled" in text
@@ -151,7 +159,9 @@ def test_what_is_assumed_and_what_is_enforced():
 
 def test_references_list_each_cited_work_once():
     text = Page(report(mean_plan())).text
-    assert text.count("Improved Algorithms and Upper Bounds in Differential Privacy. PhD thesis") == 1
+    assert (
+        text.count("Improved Algorithms and Upper Bounds in Differential Privacy. PhD thesis") == 1
+    )
     assert "References" in text
     assert "References" not in Page(report(step(event.Pure(1.0)))).text
 
@@ -174,7 +184,10 @@ def test_a_release_shows_its_value_and_no_diagnostics():
 
 
 def test_a_seeded_release_is_called_not_private():
-    assert "This release is not private." in Page(report(mean_plan().run(np.zeros(100), random_state=1))).text
+    assert (
+        "This release is not private."
+        in Page(report(mean_plan().run(np.zeros(100), random_state=1))).text
+    )
 
 
 def test_a_plan_says_that_nothing_was_read():
@@ -190,10 +203,19 @@ def test_estimates_intervals_and_quality():
         estimates=(Estimate("age", 0.5, 0.25, 0.75), Estimate("ward", -2.0)),
         called="coefficient",
         intervals="90 % intervals",
-        quality=(Quality("accuracy", 0.875, "public data"), Quality("loss", 0.3, "private score", "log loss")),
+        quality=(
+            Quality("accuracy", 0.875, "public data"),
+            Quality("loss", 0.3, "private score", "log loss"),
+        ),
     )
     text = Page(report(facts)).text
-    for words in ("Coefficient", "age 0.5 0.25 to 0.75", "ward −2 –", "90 % intervals", "mean error 0.125 predicted"):
+    for words in (
+        "Coefficient",
+        "age 0.5 0.25 to 0.75",
+        "ward −2 –",
+        "90 % intervals",
+        "mean error 0.125 predicted",
+    ):
         assert words in text
     assert "accuracy 0.875 measured on public data" in text
     assert "measured on private data by a private method" in text
@@ -219,7 +241,7 @@ def test_facts_refuse_what_cannot_be_shown():
     for value in (math.nan, math.inf):
         with pytest.raises(ValueError, match="value must be"):
             Estimate("age", value)
-    with pytest.raises(ValueError, match="plan that was run"):
+    with pytest.raises(ValueError, match="plan must be a Plan"):
         Facts("Model", None)
     with pytest.raises(ValueError, match="tuple of Estimate"):
         Facts("Model", step(event.Pure(1.0)), estimates=[Estimate("age", 1.0)])
@@ -233,7 +255,10 @@ def test_facts_refuse_what_cannot_be_shown():
 
 def test_facts_survive_json():
     facts = Facts(
-        "Model", step(event.Pure(1.0)), estimates=(Estimate("age", 1.0),), quality=(Quality("a", 1.0, "predicted"),)
+        "Model",
+        step(event.Pure(1.0)),
+        estimates=(Estimate("age", 1.0),),
+        quality=(Quality("a", 1.0, "predicted"),),
     )
     assert from_json(json.loads(json.dumps(facts.to_json())), Facts) == facts
 
@@ -256,7 +281,10 @@ def test_the_newest_of_several_rows_is_named(ledger):
     plan = mean_plan(0.1)
     plan.run(np.zeros(100), account=ledger.account("patients"))
     release = plan.run(np.zeros(100), account=ledger.account("patients"))
-    assert "for this plan is number 4 (released)" in Page(report(release, ledger=ledger, dataset="patients")).text
+    assert (
+        "for this plan is number 4 (released)"
+        in Page(report(release, ledger=ledger, dataset="patients")).text
+    )
 
 
 def test_a_release_of_an_earlier_version_finds_its_row(ledger, monkeypatch):
@@ -284,7 +312,10 @@ def test_rows_are_named_by_the_algorithm_of_the_plan(ledger):
         ledger.account("patients").reserve(plan)
     text = Page(report(mean_plan(), ledger=ledger, dataset="patients")).text
     assert text.count("noisy average") == 2  # what for, and what with
-    assert [entry.algorithm for entry in ledger.entries("patients")[1:]] == ["noisy_average", "gaussian_mean"]
+    assert [entry.algorithm for entry in ledger.entries("patients")[1:]] == [
+        "noisy_average",
+        "gaussian_mean",
+    ]
     ledger.verify()
 
 
@@ -344,7 +375,13 @@ def findings(verdict, **more):
         Finding("projection", 1.5, verdict == BROKEN, 0.0, 0.1, 0.1, 0.2, 0.2, 0.5, "a note"),
         Finding("other", 0.0, False),
     )
-    facts = {"runs": 1000, "needed": 5000, "findings": found, "curve": ((0.0, 0.1, 1.0), (1.0, 0.1, 0.0)), **more}
+    facts = {
+        "runs": 1000,
+        "needed": 5000,
+        "findings": found,
+        "curve": ((0.0, 0.1, 1.0), (1.0, 0.1, 0.0)),
+        **more,
+    }
     return Audit("thing", promise, Mu(), 1.0, 1.5, 1 - 1e-6, "projection", verdict=verdict, **facts)
 
 
@@ -385,7 +422,9 @@ def hostile_page(folder):
     found = (Finding(HOSTILE, 0.5, False, 0.0, 0.1, 0.1, 0.2, 0.2, note=HOSTILE),)
     promise = Guarantee(event.Gaussian(1.0), Basis(HOSTILE))
     curve = ((0.0, 0.5, 1.0), (1.0, 0.3, 0.0))
-    audit = Audit(HOSTILE, promise, Mu(), 1.0, 0.5, 0.999999, HOSTILE, 10, "kept", found, 5, 1.0, curve)
+    audit = Audit(
+        HOSTILE, promise, Mu(), 1.0, 0.5, 0.999999, HOSTILE, 10, "kept", found, 5, 1.0, curve
+    )
     return report(facts, ledger=ledger, dataset="patients <b>", audit=audit)
 
 
@@ -406,7 +445,11 @@ def test_the_page_loads_nothing_and_says_so(tmp_path):
     page = Page(hostile_page(tmp_path))
     policy = next(v for name, key, v in page.attributes if key == "content" and "default-src" in v)
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:")
-    urls = [value for _, key, value in page.attributes if key in ("src", "href", "xlink:href", "action", "srcset")]
+    urls = [
+        value
+        for _, key, value in page.attributes
+        if key in ("src", "href", "xlink:href", "action", "srcset")
+    ]
     assert all(url.startswith(("#", "data:,")) for url in urls)
     style = files("dpfit.report").joinpath("page.css").read_text(encoding="utf-8")
     assert "url(" not in style
@@ -450,10 +493,14 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_contrast_meets_wcag_aa(scheme):
     style = files("dpfit.report").joinpath("page.css").read_text(encoding="utf-8")
-    colours = dict(re.findall(r"--(\w+): (#\w{6});", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]))
+    colours = dict(
+        re.findall(r"--(\w+): (#\w{6});", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme])
+    )
     for ground in ("paper", "card"):
         for ink in ("ink", "muted", "accent", "observed", "good", "bad"):
-            light, dark = sorted((luminance(colours[ground]), luminance(colours[ink])), reverse=True)
+            light, dark = sorted(
+                (luminance(colours[ground]), luminance(colours[ink])), reverse=True
+            )
             assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, ink)
 
 

@@ -41,7 +41,7 @@ def test_gaussian_recognised(mu, rate):
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_laplace_recognised(epsilon):
-    """Below one half the likelihood-ratio test is a tail of the Laplace law, shifted by epsilon scales."""
+    """Below 1/2 the likelihood-ratio test is a Laplace tail, shifted by epsilon scales."""
     bound = recognised(promise(event.Laplace(1 / epsilon)), 0.01)
     assert 0.01 * math.exp(epsilon) <= bound * (1 + 1e-9)
     assert bound <= 1.01 * 0.01 * math.exp(epsilon)
@@ -50,12 +50,15 @@ def test_laplace_recognised(epsilon):
 @pytest.mark.parametrize("mu", MUS)
 @pytest.mark.parametrize("factor", FACTORS)
 def test_gaussian_odds_tail(mu, factor):
-    """It covers the chance of a larger likelihood ratio, and is the best power that a test of that power ratio has."""
+    """It bounds P(larger likelihood ratio), and is the best power at that power ratio."""
     bound = odds_tail(promise(event.Gaussian(1 / mu)), factor)
     exact = ndtr(mu / 2 - math.log(factor) / mu)
     assert bound >= exact
-    # Independent of any delta: where power equals factor times size on the ROC curve of the two normal laws.
-    size = math.exp(brentq(lambda log: ndtr(ndtri(math.exp(log)) + mu) / math.exp(log) - factor, -600, -1e-9))
+    # Independent of any delta: where power equals factor times size on the ROC curve of the two
+    # normal laws.
+    size = math.exp(
+        brentq(lambda log: ndtr(ndtri(math.exp(log)) + mu) / math.exp(log) - factor, -600, -1e-9)
+    )
     if factor * size > 1e-12:
         assert bound == pytest.approx(factor * size, rel=0.02)
         assert bound >= factor * size * (1 - 1e-9)
@@ -76,7 +79,7 @@ def test_pure_odds_end_at_exp_epsilon():
 
 
 def test_delta_alone_would_understate_the_odds():
-    """The chance of passing a factor is larger than delta there, so delta may not be quoted for it."""
+    """P(passing a factor) is larger than delta there, so delta may not be quoted for it."""
     guarantee, factor = promise(event.Gaussian(1.0)), 5.0
     assert guarantee.delta(math.log(factor)) < 0.5 * ndtr(0.5 - math.log(factor))
     assert odds_tail(guarantee, factor) >= ndtr(0.5 - math.log(factor))

@@ -39,7 +39,9 @@ def test_bounds_are_rounded_up_and_room_down(value):
     assert value * 0.9899 <= float(words.room(value)) <= value * (1 + 2e-9)
 
 
-@pytest.mark.parametrize(("value", "said"), [(1.0, "1"), (0.3, "0.3"), (float("inf"), "unlimited"), (0.0, "0")])
+@pytest.mark.parametrize(
+    ("value", "said"), [(1.0, "1"), (0.3, "0.3"), (float("inf"), "unlimited"), (0.0, "0")]
+)
 def test_round_numbers_stay(value, said):
     assert words.bound(value) == said
 

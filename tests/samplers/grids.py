@@ -22,7 +22,7 @@ def masses(potential: Array) -> Array:
 
 
 def proximal_kernel(x: Array, potential: Array, step_size: float, nodes: int = 500) -> Array:
-    """The transition matrix of: add N(0, step_size), then draw from exp(-potential - (x - y)^2 / (2 step_size))."""
+    """Transition matrix: add N(0, step_size), draw from exp(-potential - (x-y)^2/(2 step_size))."""
     reach = 7 * np.sqrt(step_size)
     y = np.linspace(x[0] - reach, x[-1] + reach, nodes)
     square = (x[:, None] - y) ** 2 / (2 * step_size)
@@ -35,7 +35,7 @@ def proximal_kernel(x: Array, potential: Array, step_size: float, nodes: int = 5
 
 
 def quantile_distance(p: Array, q: Array, x: Array, ignored: float = 1e-9) -> float:
-    """The largest distance of equal quantiles of two laws on the same grid: their W-infinity distance up to a cell.
+    """Largest distance of equal quantiles on one grid: W-infinity up to a cell.
 
     Quantiles beyond ``ignored`` from either end are those of rounding errors.
     """
@@ -44,11 +44,16 @@ def quantile_distance(p: Array, q: Array, x: Array, ignored: float = 1e-9) -> fl
     levels = levels[(levels > ignored) & (levels < 1 - ignored)]
     ends = len(x) - 1
     return float(
-        np.abs(x[np.minimum(np.searchsorted(P, levels), ends)] - x[np.minimum(np.searchsorted(Q, levels), ends)]).max()
+        np.abs(
+            x[np.minimum(np.searchsorted(P, levels), ends)]
+            - x[np.minimum(np.searchsorted(Q, levels), ends)]
+        ).max()
     )
 
 
-def distribution(lower: float, upper: float, potential: Callable[[Array], Array], number: int = 20_001):
+def distribution(
+    lower: float, upper: float, potential: Callable[[Array], Array], number: int = 20_001
+):
     """The distribution function of exp(-potential) on an interval."""
     x = np.linspace(lower, upper, number)
     density = np.exp(-(potential(x) - potential(x).min()))

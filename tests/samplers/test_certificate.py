@@ -43,11 +43,15 @@ def test_they_are_records(certificate):
 def test_events():
     assert Exact().event(Pure(1.0)) == Pure(1.0)
     assert WithinMaxDivergence(0.1).event(Pure(1.0)).epsilon == pytest.approx(1.2)
-    assert WithinMaxDivergence(0.1).event(GaussianPrivate(1.0)).mu == pytest.approx(1 + 2 * gaussian.from_pure(0.1))
+    assert WithinMaxDivergence(0.1).event(GaussianPrivate(1.0)).mu == pytest.approx(
+        1 + 2 * gaussian.from_pure(0.1)
+    )
     assert TotalVariation(0.1).event(Pure(1.0)) == WithinTotalVariation(Pure(1.0), 0.1)
     assert WithinChiSquare(0.04).event(Pure(1.0)) == TotalVariation(0.1).event(Pure(1.0))
     assert WithinRenyi(1.5, 0.08, 0.02).event(Pure(1.0)) == TotalVariation(0.1).event(Pure(1.0))
-    assert WithinChiSquare(math.inf).total_variation == WithinRenyi(2.0, 9.0, math.inf).total_variation
+    assert (
+        WithinChiSquare(math.inf).total_variation == WithinRenyi(2.0, 9.0, math.inf).total_variation
+    )
     for certificate, ideal in (
         (WithinWasserstein(0.1), Pure(1.0)),
         (Uncertified(), Pure(1.0)),
@@ -67,7 +71,7 @@ def test_displacements():
 
 
 def test_gaussian_closeness_is_attained_by_shifts():
-    """Ideal laws N(0, 1) and N(mu, 1), drawn as N(-a, 1) and N(mu + a, 1): the price 2 a is what it costs."""
+    """Ideal N(0, 1) and N(mu, 1), drawn as N(-a, 1) and N(mu + a, 1): the cost is 2 a."""
     mu, a = 0.7, 0.1
     promised = WithinGaussian(a).event(GaussianPrivate(mu)).mu
     laws = [norm(-a).logpdf, norm(mu + a).logpdf]
@@ -77,7 +81,7 @@ def test_gaussian_closeness_is_attained_by_shifts():
 
 
 def test_max_divergence_is_attained_on_three_points():
-    """Laws on three points: the ideal ratio e^eps at the first, implementations off by e^k and e^-k there."""
+    """Three points: ideal ratio e^eps at the first, implementations off by e^k and e^-k."""
     epsilon, k = 0.8, 0.2
     ideal = np.array([0.01 * math.exp(epsilon), 0.3]), np.array([0.01, 0.3])
     ratio = (ideal[0][0] * math.exp(k)) / (ideal[1][0] * math.exp(-k))

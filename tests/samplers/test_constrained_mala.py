@@ -13,8 +13,8 @@ from dpfit.noise import Source
 from dpfit.privacy.event import Pure
 from dpfit.privacy.spec import from_json
 from dpfit.samplers.certificate import NotCertified
-from dpfit.samplers.chain import Chain, chain_target
 from dpfit.samplers.constrained_mala import MetropolisLangevin
+from dpfit.samplers.markov import Chain, chain_target
 from dpfit.samplers.potential import Potential
 
 CHAINS = 100_000
@@ -65,14 +65,21 @@ def test_the_stationary_law_on_an_interval(h, steps):
     assert kstest(distribution(-1.0, 1.0, potential)(drawn), "uniform").pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_the_stationary_law_on_a_disc():
-    """Logistic losses in two dimensions, the minimizer at the boundary: marginals and radius by quadrature."""
+    """Logistic losses in 2-D, minimizer at the boundary: marginals and radius by quadrature."""
     rows, labels = np.array([[1.0, 0.2], [0.3, -0.8], [0.9, 0.4]]), np.array([1.0, -1.0, 1.0])
-    problem = Minimize(n=3, loss=Logistic(), bounds=Bounds(2.0), n_features=2, domain=L2Ball(2, 1.0), ridge=0.1)
-    drawn = MetropolisLangevin(60, 0.1).draw(chain_target(problem, InMemory(rows, labels), 6.0), 20_000, Source(3))
+    problem = Minimize(
+        n=3, loss=Logistic(), bounds=Bounds(2.0), n_features=2, domain=L2Ball(2, 1.0), ridge=0.1
+    )
+    drawn = MetropolisLangevin(60, 0.1).draw(
+        chain_target(problem, InMemory(rows, labels), 6.0), 20_000, Source(3)
+    )
     side = np.linspace(-1.0, 1.0, 1201)
     grid = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1)
-    losses = np.logaddexp(0.0, -(grid @ rows.T) * labels).sum(axis=-1) + 0.15 * np.sum(grid**2, axis=-1)
+    losses = np.logaddexp(0.0, -(grid @ rows.T) * labels).sum(axis=-1) + 0.15 * np.sum(
+        grid**2, axis=-1
+    )
     density = np.where(np.sum(grid**2, axis=-1) <= 1, np.exp(-6.0 * losses), 0.0)
     for axis in range(2):
         marginal = density.sum(axis=1 - axis)
@@ -80,18 +87,24 @@ def test_the_stationary_law_on_a_disc():
         assert kstest(np.interp(drawn[:, axis], side, F / F[-1]), "uniform").pvalue > 1e-6
     radius, weight = np.sqrt(np.sum(grid**2, axis=-1)).ravel(), density.ravel()
     order = np.argsort(radius)
-    share = np.interp(np.linalg.norm(drawn, axis=1), radius[order], np.cumsum(weight[order]) / weight.sum())
+    share = np.interp(
+        np.linalg.norm(drawn, axis=1), radius[order], np.cumsum(weight[order]) / weight.sum()
+    )
     assert kstest(share, "uniform").pvalue > 1e-6
 
 
 def test_a_normal_target_in_many_dimensions():
-    """Ten dimensions, condition number 10, thinned states of fewer chains: each coordinate normal with variance 1/l."""
+    """Ten dimensions, condition number 10, thinned states: coordinates have variance 1/l."""
     eigenvalues = np.geomspace(1.0, 10.0, 10)
 
     def convex(x):
         return x**2 @ (eigenvalues - 0.5) / 2, x * (eigenvalues - 0.5)
 
-    target, chain, source = Potential(WholeSpace(10), 0.5, np.zeros(10), convex), MetropolisLangevin(1, 0.1), Source(4)
+    target, chain, source = (
+        Potential(WholeSpace(10), 0.5, np.zeros(10), convex),
+        MetropolisLangevin(1, 0.1),
+        Source(4),
+    )
     state, accepted = chain.init(target, 20_000, source), 0.0
     for _ in range(100):
         before = state.points
@@ -100,11 +113,15 @@ def test_a_normal_target_in_many_dimensions():
     assert 0.5 < accepted < 0.95
     for axis, eigenvalue in enumerate(eigenvalues):
         assert kstest(state.points[:, axis], norm(0, eigenvalue**-0.5).cdf).pvalue > 1e-6
-    assert target.convex(state.points)[0] + 0.25 * np.sum(state.points**2, axis=1) == pytest.approx(state.values)
+    assert target.convex(state.points)[0] + 0.25 * np.sum(state.points**2, axis=1) == pytest.approx(
+        state.values
+    )
 
 
 def test_gaps_that_are_not_numbers_do_not_move():
-    target = Potential(L2Ball(2, 1.0), 1.0, np.zeros(2), lambda x: (np.full(len(x), np.nan), np.zeros_like(x)))
+    target = Potential(
+        L2Ball(2, 1.0), 1.0, np.zeros(2), lambda x: (np.full(len(x), np.nan), np.zeros_like(x))
+    )
     assert np.array_equal(MetropolisLangevin(5, 0.1).draw(target, 3, Source(5)), np.zeros((3, 2)))
 
 

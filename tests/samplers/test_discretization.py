@@ -1,4 +1,4 @@
-"""Certificates of discretized Langevin chains against exact Gaussian laws, chains on a grid and paths."""
+"""Langevin certificates against exact Gaussian laws, chains on a grid and paths."""
 
 import math
 
@@ -35,7 +35,9 @@ def renyi(order, p, q):
     mixed = (1 - order) * p + order * q
     if np.any(mixed <= 0):
         return math.inf
-    return float(np.sum(np.log(mixed) - (1 - order) * np.log(p) - order * np.log(q)) / (2 * (1 - order)))
+    return float(
+        np.sum(np.log(mixed) - (1 - order) * np.log(p) - order * np.log(q)) / (2 * (1 - order))
+    )
 
 
 def variances(eigenvalues, chain, start):
@@ -55,8 +57,16 @@ def cases(number):
         m, d = 10 ** random.uniform(-1, 1), int(random.integers(1, 30))
         target = SmoothTarget(d, m, m * 10 ** random.uniform(0, 1.5))
         eigenvalues = np.append(random.uniform(m, target.smoothness, d - 1), target.smoothness)
-        time, h = 10 ** random.uniform(-1, 1) / m, 10 ** random.uniform(-5, -0.5) / target.smoothness
-        yield target, eigenvalues, LangevinSampler(max(1, round(time / h)), h), 1 + 10 ** random.uniform(-2, 1.5)
+        time, h = (
+            10 ** random.uniform(-1, 1) / m,
+            10 ** random.uniform(-5, -0.5) / target.smoothness,
+        )
+        yield (
+            target,
+            eigenvalues,
+            LangevinSampler(max(1, round(time / h)), h),
+            1 + 10 ** random.uniform(-2, 1.5),
+        )
 
 
 def test_divergences_of_gaussian_chains_are_below_the_bounds_both_ways():
@@ -64,7 +74,11 @@ def test_divergences_of_gaussian_chains_are_below_the_bounds_both_ways():
     for target, eigenvalues, chain, order in cases(200):
         P, Q, R = variances(eigenvalues, chain, 1 / target.strong_convexity)
         laws = {
-            "path": (P, Q, langevin_discretization(order, target, chain, 1 / target.strong_convexity)),
+            "path": (
+                P,
+                Q,
+                langevin_discretization(order, target, chain, 1 / target.strong_convexity),
+            ),
             "mixing": (Q, R, langevin_mixing(order, target, chain.steps * chain.step_size)),
             "target": (P, R, langevin_certificate(order, target, chain)),
         }
@@ -76,7 +90,8 @@ def test_divergences_of_gaussian_chains_are_below_the_bounds_both_ways():
         assert renyi(1, P, Q) <= entropy
         started = variances(eigenvalues, chain, 1 / target.smoothness)
         distance = langevin_total_variation(target, chain).distance
-        # Half the square root of the exact entropy is above the total variation, and the bound is above even that.
+        # Half the square root of the exact entropy is above the total variation, and the bound is
+        # above even that.
         assert math.sqrt(renyi(1, started[0], started[2]) / 2) <= distance + 1e-9 or distance == 1.0
     assert min(finite.values()) > 20
 
@@ -86,11 +101,13 @@ def test_the_figures_of_the_derivation():
     target, chain = SmoothTarget(10, 1.0, 5.0), LangevinSampler(10_000, 1e-4)
     P, Q, _ = variances(np.full(10, 5.0), chain, 1.0)
     assert renyi(5.0, P, Q) < 1e-6
-    assert langevin_discretization(5.0, target, chain, 1.0).forward == pytest.approx(0.113, rel=5e-3)
+    assert langevin_discretization(5.0, target, chain, 1.0).forward == pytest.approx(
+        0.113, rel=5e-3
+    )
 
 
 def test_the_entropy_of_paths_is_attained_by_quadratics():
-    """f = M/2 |x|^2 from the stationary law of the chain: half the expected square of the drift difference."""
+    """f = M/2 |x|^2, stationary: half the expected squared drift difference."""
     d, M, h, steps = 3, 2.0, 0.15, 40
     s = 1 / (M * (1 - h * M / 2))
     within = np.linspace(0, h, 2001)
@@ -101,33 +118,40 @@ def test_the_entropy_of_paths_is_attained_by_quadratics():
     slope, flat = 0.7, LangevinSampler(steps, h)
     moved = 2 * d * within + within**2 * slope**2
     exact = steps * np.trapezoid(M**2 / 2 * moved, within) / 2
-    assert lipschitz_discretization(1.0, d, M, slope, flat).forward == pytest.approx(exact, rel=1e-6)
+    assert lipschitz_discretization(1.0, d, M, slope, flat).forward == pytest.approx(
+        exact, rel=1e-6
+    )
 
 
 def test_the_moment_of_brownian_paths():
-    """E exp(c int |W|^2) by its eigenvalues (h / (pi (j - 1/2)))^2: without a gradient it is the whole bound."""
+    """E exp(c int |W|^2) by eigenvalues (h / (pi (j - 1/2)))^2: all of it for f = 0."""
     d, M, h, steps, order = 4, 1.3, 0.05, 7, 3.0
     found = lipschitz_discretization(order, d, M, 0.0, LangevinSampler(steps, h))
     spectrum = (h / (math.pi * (np.arange(1, 200_001) - 0.5))) ** 2
     for value, weight in ((found.forward, 2 * 2**2 + 2), (found.backward, 2 * 9 - 3)):
-        # Drift differences are M |sqrt(2) W| / sqrt(2), and twice the square of a sum is allowed for.
+        # Drift differences are M |sqrt(2) W| / sqrt(2), and twice the square of a sum is allowed
+        # for.
         exact = -steps * d / 2 * np.sum(np.log1p(-2 * (weight * M**2 / 2 * 4) * spectrum))
         assert value == pytest.approx(exact / (2 * (order - 1)), rel=1e-5)
-    assert lipschitz_discretization(order, d, 40.0, 0.0, LangevinSampler(1, 1.0)).forward == math.inf
+    assert (
+        lipschitz_discretization(order, d, 40.0, 0.0, LangevinSampler(1, 1.0)).forward == math.inf
+    )
 
 
 def test_the_start_is_as_far_as_the_bound_for_the_worst_quadratic():
-    """f = M/2 |x|^2 from N(0, I/m): the divergence of the target tends to (d/2) log(M/m) with the order."""
+    """f = M/2 |x|^2 from N(0, I/m): divergence tends to (d/2) log(M/m) with the order."""
     target = SmoothTarget(6, 1.0, 8.0)
     exact = renyi(1e4, np.full(6, 1 / 8), np.ones(6))
     assert exact <= langevin_mixing(1e4, target, 0.0).backward <= exact * 1.01
 
 
 def test_the_order_is_raised_by_the_diffusion():
-    """From N(0, I/m) with f = M/2 |x|^2 divergences of order above M/(M - m) are infinite at first."""
+    """f = M/2 |x|^2 from N(0, I/m): orders above M/(M - m) are infinite at first."""
     target = SmoothTarget(2, 1.0, 4.0)
     assert langevin_mixing(3.0, target, 0.0).forward == math.inf
-    assert langevin_mixing(3.0, target, math.log(8) / 2).forward == pytest.approx(1.5 * 0.8 * math.log(4))
+    assert langevin_mixing(3.0, target, math.log(8) / 2).forward == pytest.approx(
+        1.5 * 0.8 * math.log(4)
+    )
     assert langevin_mixing(3.0, target, math.log(8) / 2 + 1).forward == pytest.approx(
         math.exp(-2 / 3) * 1.5 * 0.8 * math.log(4)
     )
@@ -136,14 +160,17 @@ def test_the_order_is_raised_by_the_diffusion():
 
 @pytest.mark.parametrize(("h", "steps"), [(0.002, 3000), (0.0005, 9000)])
 def test_a_chain_that_is_not_gaussian(h, steps):
-    """f = x^2 / 2 + 0.5 log cosh x on a grid, from N(0, 1): both directions, and total variation from N(0, I/M)."""
+    """f = x^2/2 + 0.5 log cosh x on a grid: both directions from N(0, 1), TV from N(0, I/M)."""
     target, chain = SmoothTarget(1, 1.0, 1.5), LangevinSampler(steps, h)
     x, _ = cells(-7.0, 7.0, 900 if h < 0.001 else 500)
     moved = x - h * (x + 0.5 * np.tanh(x))
     kernel = np.exp(-((x - moved[:, None]) ** 2) / (4 * h))
     kernel /= kernel.sum(axis=1, keepdims=True)
-    # Powers by squaring; the start with the smaller variance gives the law of the other certificate.
-    laws = np.stack([masses(x**2 / 2), masses(1.5 * x**2 / 2)]) @ np.linalg.matrix_power(kernel, steps)
+    # Powers by squaring; the start with the smaller variance gives the law of the other
+    # certificate.
+    laws = np.stack([masses(x**2 / 2), masses(1.5 * x**2 / 2)]) @ np.linalg.matrix_power(
+        kernel, steps
+    )
     pi = masses(x**2 / 2 + 0.5 * np.log(np.cosh(x)))
     bulk = pi > 1e-13
     for order in (1.2, 2.0, 4.0):
@@ -156,7 +183,7 @@ def test_a_chain_that_is_not_gaussian(h, steps):
 
 
 def test_movements_of_paths():
-    """A quadratic from its minimum, with sixteen looks within each step: few paths move further than the bound."""
+    """A quadratic from its minimum, 16 looks a step: few paths move beyond the bound."""
     target, chain, start = SmoothTarget(3, 1.0, 3.0), LangevinSampler(20, 0.05), 0.5
     source, eigenvalues, looks, paths = Source(1), np.array([1.0, 2.0, 3.0]), 16, 8_000
     x, largest = math.sqrt(start) * source.gaussian((paths, 3)), np.zeros(paths)
@@ -176,7 +203,9 @@ def test_movements_of_paths():
 
 def test_stopped_paths():
     assert movement_mu(3.0, 0.2, 2.0) == pytest.approx(0.6)
-    assert stopped_total_variation(0.6, 0.01).distance == pytest.approx(2 * norm.cdf(0.3) - 1 + 0.01)
+    assert stopped_total_variation(0.6, 0.01).distance == pytest.approx(
+        2 * norm.cdf(0.3) - 1 + 0.01
+    )
     assert stopped_total_variation(50.0, 0.01).distance == 1
 
 
@@ -184,7 +213,7 @@ def test_stopped_paths():
     ("order", "dimension", "condition", "steps"), [(28.6, 20, 2.0, 1.4e8), (28.6, 20, 10.0, 6.1e9)]
 )
 def test_planned_chains_are_as_long_as_derived(order, dimension, condition, steps):
-    """Divergence 0.5 in both directions; the figures were found by another search over the same bound."""
+    """Divergence 0.5 both ways; figures by an independent search over the same bound."""
     order, target = 28.6, SmoothTarget(20, 1.0, condition)
     chain = plan_langevin(order, 0.5, target)
     found = langevin_certificate(order, target, chain)
@@ -193,12 +222,14 @@ def test_planned_chains_are_as_long_as_derived(order, dimension, condition, step
 
 
 def underdamped_laws(chain, eigenvalue, substeps):
-    """Covariances of (x, v) of chain and diffusion from (0, N(0, u)), and the entropy of their paths."""
+    """Covariances of chain and diffusion from (0, N(0, u)), and their paths' entropy."""
     h, gamma, u = chain.step_size, chain.friction, chain.velocity_variance
 
     def solution(frozen, time):
         """Flow and noise of (x, v, gradient), the gradient frozen or following x."""
-        drift = np.array([[0.0, 1.0, 0.0], [0.0, -gamma, -u], [0.0, 0.0 if frozen else eigenvalue, 0.0]])
+        drift = np.array(
+            [[0.0, 1.0, 0.0], [0.0, -gamma, -u], [0.0, 0.0 if frozen else eigenvalue, 0.0]]
+        )
         kick = np.diag([0.0, 2 * gamma * u, 0.0])
         block = expm(np.block([[-drift, kick], [np.zeros((3, 3)), drift.T]]) * time)
         flow = block[3:, 3:].T
@@ -221,9 +252,11 @@ def underdamped_laws(chain, eigenvalue, substeps):
     return P[:2, :2], Q[:2, :2], entropy
 
 
-@pytest.mark.parametrize("chain", [UnderdampedLangevin(30, 0.1, 2.0, 0.7), UnderdampedLangevin(200, 0.05, 1.0, 0.4)])
+@pytest.mark.parametrize(
+    "chain", [UnderdampedLangevin(30, 0.1, 2.0, 0.7), UnderdampedLangevin(200, 0.05, 1.0, 0.4)]
+)
 def test_underdamped_chains_follow_their_diffusion(chain):
-    """f = M x^2 / 2: the entropy of paths, in closed form, is above that of end points and below the bound."""
+    """f = M x^2 / 2: path entropy, in closed form, between end points' and the bound."""
     M = 2.5
     P, Q, entropy = underdamped_laws(chain, M, 8)
     ends = (np.trace(np.linalg.solve(Q, P)) - 2 - math.log(np.linalg.det(P) / np.linalg.det(Q))) / 2
@@ -240,7 +273,11 @@ def test_speeds_of_underdamped_chains():
         for _ in range(8):
             step = chain.step_size / 8
             x = x + step * v
-            v = v - step * (1.5 * v + 0.6 * slope) + math.sqrt(2 * 1.5 * 0.6 * step) * source.gaussian(v.shape)
+            v = (
+                v
+                - step * (1.5 * v + 0.6 * slope)
+                + math.sqrt(2 * 1.5 * 0.6 * step) * source.gaussian(v.shape)
+            )
             largest = np.maximum(largest, np.linalg.norm(v, axis=1))
     for failure in (0.5, 0.01):
         assert np.mean(largest > underdamped_speed(2, M, chain, failure)) <= failure + 0.03

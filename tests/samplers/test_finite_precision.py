@@ -10,14 +10,31 @@ import pytest
 from dpfit.core import Minimize
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import Box, L2Ball
-from dpfit.losses import Absolute, Bounds, CustomLoss, Distance, Hinge, LinearLoss, Logistic, Pinball, Squared
+from dpfit.losses import (
+    Absolute,
+    Bounds,
+    CustomLoss,
+    Distance,
+    Hinge,
+    LinearLoss,
+    Logistic,
+    Pinball,
+    Squared,
+)
 from dpfit.noise import Source, fine_gaussian
 from dpfit.noise.fine import FINENESS
 from dpfit.samplers import exact_gibbs_rejection, finite_precision
 from dpfit.samplers.certificate import Displaced
-from dpfit.samplers.exact_gibbs_rejection import Envelope, GibbsRejection, Minorant, anchor, farthest, tangent_anchor
+from dpfit.samplers.exact_gibbs_rejection import (
+    Envelope,
+    GibbsRejection,
+    Minorant,
+    anchor,
+    farthest,
+    tangent_anchor,
+)
 from dpfit.samplers.finite_precision import largest_value, rejection_rounding
-from dpfit.samplers.potential import Potential, gibbs
+from dpfit.samplers.potential import Potential
 
 
 @pytest.fixture(autouse=True)
@@ -28,11 +45,13 @@ def precision():
 
 def problem(loss, n, d=2, radius=1.5, ridge=0.05, centre=None, norm_bound=1.0):
     ball = L2Ball(d, radius, centre)
-    return Minimize(n=n, loss=loss, bounds=Bounds(norm_bound, -1.0, 1.0), n_features=d, domain=ball, ridge=ridge)
+    return Minimize(
+        n=n, loss=loss, bounds=Bounds(norm_bound, -1.0, 1.0), n_features=d, domain=ball, ridge=ridge
+    )
 
 
 def hostile(n, d, random):
-    """Rows of very different sizes, some of them far outside the bounds, and labels that need a guard."""
+    """Rows of very different norms, some out of bounds, and labels that need a guard."""
     rows = random.normal(size=(n, d)) * 10.0 ** random.integers(-8, 9, size=(n, 1))
     rows[0], rows[1 % n] = 1e200, 1e-200
     return rows, random.normal(size=n) * 10.0 ** random.integers(-3, 4, size=n)
@@ -51,16 +70,19 @@ def exact_loss(loss, row, label, theta):
         "Hinge": lambda: max(mpmath.mpf(0), 1 - sign * margin),
         "Absolute": lambda: abs(margin - clamped),
         "LinearLoss": lambda: margin,
-        "Distance": lambda: mpmath.sqrt(mpmath.fsum((t - x) ** 2 for t, x in zip(theta, row, strict=True))),
+        "Distance": lambda: mpmath.sqrt(
+            mpmath.fsum((t - x) ** 2 for t, x in zip(theta, row, strict=True))
+        ),
     }[type(loss).__name__]()
 
 
 def logarithms(asked, rows, labels, t, shift, trials=12):
     """Logarithms of (computed density of proposals that are kept) / (target), up to one constant.
 
-    The exact normal vector is the rounded one plus ``shift`` times the fineness, in each coordinate.
+    The exact normal vector is the rounded one plus ``shift`` times the fineness, in each
+    coordinate.
     """
-    target = gibbs(asked, InMemory(rows, labels), t)
+    target = Potential.gibbs(asked, InMemory(rows, labels), t)
     hessian = target.hessian
     if hessian is None:
         point, curvature = tangent_anchor(target), np.zeros((asked.dimension,) * 2)
@@ -81,15 +103,22 @@ def logarithms(asked, rows, labels, t, shift, trials=12):
     for k in range(len(trial)):
         z = [mpmath.mpf(float(v)) + shift * FINENESS for v in normal[k]]
         theta = [
-            mpmath.mpf(float(m)) + mpmath.fsum(mpmath.mpf(float(a)) * b for a, b in zip(row, z, strict=True))
+            mpmath.mpf(float(m))
+            + mpmath.fsum(mpmath.mpf(float(a)) * b for a, b in zip(row, z, strict=True))
             for m, row in zip(envelope.mean, envelope.factor, strict=True)
         ]
-        losses = mpmath.fsum(exact_loss(asked.loss, row, y, theta) for row, y in zip(rows, labels, strict=True))
+        losses = mpmath.fsum(
+            exact_loss(asked.loss, row, y, theta) for row, y in zip(rows, labels, strict=True)
+        )
         ridge = mpmath.mpf(target.strength) / 2 * mpmath.fsum(x * x for x in theta)
         potential = mpmath.mpf(t) * losses + ridge
         half = mpmath.fsum(x * x for x in z) / 2
         found.append(potential - half - mpmath.mpf(float(first[k])) - mpmath.mpf(float(second[k])))
-        offset = mpmath.sqrt(mpmath.fsum((a - mpmath.mpf(float(b))) ** 2 for a, b in zip(theta, trial[k], strict=True)))
+        offset = mpmath.sqrt(
+            mpmath.fsum(
+                (a - mpmath.mpf(float(b))) ** 2 for a, b in zip(theta, trial[k], strict=True)
+            )
+        )
         assert offset <= max(1, abs(shift)) * sizes(asked, t).point
     return found
 
@@ -102,7 +131,9 @@ LOSSES = [Logistic(), Squared(), Hinge(), Absolute(), LinearLoss(), Distance()]
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
-@pytest.mark.parametrize(("n", "d", "centre"), [(3, 1, None), (40, 2, None), (40, 3, (30.0, -4.0, 0.5))])
+@pytest.mark.parametrize(
+    ("n", "d", "centre"), [(3, 1, None), (40, 2, None), (40, 3, (30.0, -4.0, 0.5))]
+)
 def test_the_density_of_kept_proposals_is_the_target_up_to_the_bound(loss, n, d, centre):
     """Both ends of the rounding of normal vectors; records that are hostile to floating point."""
     rows, labels = hostile(n, d, np.random.default_rng(n + d))
@@ -113,7 +144,7 @@ def test_the_density_of_kept_proposals_is_the_target_up_to_the_bound(loss, n, d,
 
 
 def test_coarse_normal_numbers_are_found_out():
-    """The same with normal numbers of 20 bits whose rounding is not part of the bound: planted, and seen."""
+    """Planted fault: normal numbers of 20 bits, whose rounding is not in the bound."""
     rows, labels = hostile(40, 2, np.random.default_rng(42))
     asked, t = problem(Logistic(), 40, 2), 0.8
     coarse = logarithms(asked, rows, labels, t, 2**17)
@@ -123,22 +154,26 @@ def test_coarse_normal_numbers_are_found_out():
 
 
 def test_gaps_are_at_least_zero_up_to_the_bound():
-    """What is cut at zero is rounding only, also right at the boundary of the ball and at the anchor itself."""
+    """Only rounding is cut at zero, also at the ball's boundary and at the anchor."""
     random = np.random.default_rng(5)
     for trial in range(30):
         d, n = int(random.integers(1, 5)), int(random.integers(1, 60))
         rows, labels = hostile(n, d, random)
         asked = problem(Logistic(), n, d, radius=float(10.0 ** random.uniform(-1, 1)))
-        target, t = gibbs(asked, InMemory(rows, labels), 0.5), 0.5
+        target, t = Potential.gibbs(asked, InMemory(rows, labels), 0.5), 0.5
         point, curvature = anchor(target, target.hessian)
         value, gradient = (part[0] for part in target.convex(point[None]))
-        minorant = Minorant(point, gradient, curvature, target.bending, farthest(target.domain, point))
+        minorant = Minorant(
+            point, gradient, curvature, target.bending, farthest(target.domain, point)
+        )
         edge = target.domain.centre + target.domain.radius() * Source(trial).uniform_sphere(d, 50)
         near = target.domain.project(point + 1e-9 * edge)
         points = np.vstack([edge, target.domain.sample(Source(trial), 50), near, point[None]])
         gap = target.convex(points)[0] - value - minorant.above(points)
         assert gap.min() >= -sizes(asked, t).gap
-        envelope = Envelope(target.domain, minorant, target.strength * np.eye(d), target.strength * point)
+        envelope = Envelope(
+            target.domain, minorant, target.strength * np.eye(d), target.strength * point
+        )
         normal = fine_gaussian((200, d), Source(trial))
         proposals = envelope.mean + normal @ envelope.factor.T
         kept = target.domain.contains(proposals, tolerance=0.0)
@@ -148,9 +183,10 @@ def test_gaps_are_at_least_zero_up_to_the_bound():
 
 @pytest.mark.parametrize("cut", [-1.0, 0.3, 1.0])
 def test_mass_near_the_boundary_is_moved_within_the_margin(cut):
-    """In one dimension, by quadrature: the target on a ball that is off by ``cut`` times what a test can be off by.
+    """1-D, by quadrature: a ball off by ``cut`` times the largest error of a test.
 
-    The mass of the shell is that of the shell in the target up to the factor that is claimed, tightly at the ends.
+    The mass of the shell is that of the shell in the target up to the factor that is claimed,
+    tightly at the ends.
     """
     radius, slope, margin, off = 1.0, 40.0, 1e-3, 1e-5
 
@@ -199,13 +235,15 @@ def test_largest_values(loss):
     for angle in random.uniform(0, 2 * math.pi, 200):
         theta = 3.0 * np.array([[math.cos(angle), math.sin(angle)]])
         for label in (-1.0, 1.0):
-            value = InMemory(np.array([[1.0, 0.0]]), np.array([label])).gradients(loss, theta, **asked.guards)[0][0]
+            value = InMemory(np.array([[1.0, 0.0]]), np.array([label])).gradients(
+                loss, theta, **asked.guards
+            )[0][0]
             seen = max(seen, abs(value))
     assert largest / 2 <= seen <= largest
 
 
 def test_constants_hold_for_margins_that_rounding_made_too_large():
-    """A pinball loss whose labels begin just beyond real margins: a computed margin may be beyond that, and steep."""
+    """Pinball labels start just beyond real margins: a computed one may be beyond, steep."""
     loss, reach = Pinball(1e-6), 1 + 2.0**-20
     ball, bounds = L2Ball(1000, reach), Bounds(1.0, math.nextafter(reach, 2), reach + 1)
     asked = Minimize(n=1000, loss=loss, bounds=bounds, n_features=1000, domain=ball, ridge=1e-6)
@@ -217,11 +255,15 @@ def test_constants_hold_for_margins_that_rounding_made_too_large():
 def test_a_root_that_is_wrong_is_not_trusted(monkeypatch):
     """Proposals are then from the tangent plane: the law is the same."""
     rows = np.array([[1.0], [0.8], [-0.3]])
-    target = gibbs(problem(Squared(), 3, 1), InMemory(rows, np.array([1.0, -0.5, 0.2])), 2.0)
+    target = Potential.gibbs(
+        problem(Squared(), 3, 1), InMemory(rows, np.array([1.0, -0.5, 0.2])), 2.0
+    )
     true = exact_gibbs_rejection.spectrum
     good = GibbsRejection(Displaced(1e-6, 1e-6)).draw(target, 20_000, Source(3))
     monkeypatch.setattr(
-        exact_gibbs_rejection, "spectrum", lambda m: (true(m)[0] * (4 if m[0, 0] > 1 else 1), true(m)[1])
+        exact_gibbs_rejection,
+        "spectrum",
+        lambda m: (true(m)[0] * (4 if m[0, 0] > 1 else 1), true(m)[1]),
     )
     flawed = Envelope(
         target.domain,
@@ -238,6 +280,8 @@ def test_a_root_that_is_wrong_is_not_trusted(monkeypatch):
 
 def test_a_potential_that_is_flat_needs_no_hessian():
     """Without losses the target is a normal law on the ball."""
-    flat = Potential(L2Ball(2, 1.0), 400.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
+    flat = Potential(
+        L2Ball(2, 1.0), 400.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x))
+    )
     drawn = GibbsRejection().draw(flat, 20_000, Source(9))
     assert drawn.std(axis=0) == pytest.approx([0.05, 0.05], rel=0.05)

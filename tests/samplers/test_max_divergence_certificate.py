@@ -19,7 +19,7 @@ CELLS = 300
 
 
 def last_kernel(x, potential, slope):
-    """The transition matrix: noise of density exp(-slope |z|), then a draw from exp(-potential - slope |x - y|)."""
+    """Transition matrix: noise exp(-slope |z|), then exp(-potential - slope |x - y|)."""
     y = np.linspace(x[0] - 12 / slope, x[-1] + 12 / slope, 900)
     forward = np.exp(-slope * np.abs(x[:, None] - y))
     forward /= forward.sum(axis=1, keepdims=True)
@@ -29,7 +29,7 @@ def last_kernel(x, potential, slope):
 
 
 def test_density_ratios_on_random_potentials():
-    """Exact laws on a grid after one to five steps of the chain and the last one, both directions."""
+    """Exact grid laws after one to five steps and the last one, both directions."""
     random = np.random.default_rng(5)
     x, _ = cells(-1.0, 1.0, CELLS)
     nearest = 0.0
@@ -44,7 +44,9 @@ def test_density_ratios_on_random_potentials():
         for steps in range(1, 6):
             law = law @ kernel
             seen = np.abs(np.log((law @ last) / pi)).max()
-            bound = MaxDivergenceSampler(ProximalSampler(m, 1.0, eta, steps), slope).certificate.epsilon
+            bound = MaxDivergenceSampler(
+                ProximalSampler(m, 1.0, eta, steps), slope
+            ).certificate.epsilon
             # The grid is off by a cell in the distance and by its tails in the noise.
             assert seen <= bound + slope * 2 / CELLS + 1e-3
             nearest = max(nearest, seen / bound)
@@ -52,7 +54,7 @@ def test_density_ratios_on_random_potentials():
 
 
 def test_the_ratio_of_the_noise_is_attained():
-    """A constant target law at two places D apart: the two laws of y differ by exp(slope D) on one side, no less."""
+    """A constant law at places D apart: laws of y differ by exp(slope D), on one side."""
     slope, D = 3.0, 0.2
     y = np.array([-1.0, 2.0])
     ratio = slope * (np.abs(y - D) - np.abs(y))
@@ -62,17 +64,21 @@ def test_the_ratio_of_the_noise_is_attained():
 
 
 def test_steps_are_counted_and_priced():
-    sampler = MaxDivergenceSampler.within(1e-3, strong_convexity=5.0, radius=2.0, step_size=0.02, slope=10.0)
+    sampler = MaxDivergenceSampler.within(
+        1e-3, strong_convexity=5.0, radius=2.0, step_size=0.02, slope=10.0
+    )
     assert sampler.chain.steps == math.ceil(math.log(2e4) / math.log1p(0.1))
     assert sampler.certificate.event(Pure(1.0)).epsilon <= 1.002
-    assert sampler.certificate.event(Pure(1.0)).epsilon == pytest.approx(1 + 20 * 2 * 1.1**-sampler.chain.steps)
+    assert sampler.certificate.event(Pure(1.0)).epsilon == pytest.approx(
+        1 + 20 * 2 * 1.1**-sampler.chain.steps
+    )
     assert from_json(sampler.to_json(), MaxDivergenceSampler) == sampler
     with pytest.raises(ValueError, match="slope"):
         MaxDivergenceSampler.within(1e-3, 5.0, 2.0, 0.02, 0.0)
 
 
 def test_the_draws_have_the_targets_law():
-    """A corner and a slope on an interval; after few steps of the chain the certificate is one percent."""
+    """A kink and a slope on an interval; the certificate is 1% after a few steps."""
 
     def convex(x):
         return 2 * np.abs(x[:, 0] - 0.3) - x[:, 0], 2 * np.sign(x - 0.3) - 1

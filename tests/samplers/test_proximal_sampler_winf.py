@@ -14,8 +14,12 @@ from dpfit.geometry import Box, L2Ball
 from dpfit.losses import Bounds, Logistic
 from dpfit.noise import Source
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
-from dpfit.samplers.potential import Potential, gibbs
-from dpfit.samplers.proximal_sampler_winf import PreconditionedSampler, PreconditionedSteps, ProximalSampler
+from dpfit.samplers.potential import Potential
+from dpfit.samplers.proximal_sampler_winf import (
+    PreconditionedSampler,
+    PreconditionedSteps,
+    ProximalSampler,
+)
 
 CELLS = 300
 
@@ -34,7 +38,7 @@ def random_potential(random):
 
 
 def test_w_infinity_and_gaussian_closeness_on_random_potentials():
-    """Exact laws of the chain on a grid, after each of eight steps, for 200 potentials with corners."""
+    """Exact grid laws after each of eight steps, for 200 potentials with kinks."""
     random = np.random.default_rng(8)
     x, width = cells(-1.0, 1.0, CELLS)
     closest = 0.0
@@ -50,7 +54,8 @@ def test_w_infinity_and_gaussian_closeness_on_random_potentials():
             bound = sampler.certificate.distance
             assert quantile_distance(law, pi, x) <= bound + 2 * width
             closest = max(closest, (quantile_distance(law, pi, x) - 2 * width) / bound)
-            # Every half-line, both directions: the power of a test is at most that of a shift by mu.
+            # Every half-line, both directions: the power of a test is at most that of a shift by
+            # mu.
             mu = sampler.gaussian_certificate.mu
             p, q = np.cumsum(law)[:-1], np.cumsum(pi)[:-1]
             for one, two in ((p, q), (q, p), (1 - p, 1 - q), (1 - q, 1 - p)):
@@ -59,7 +64,7 @@ def test_w_infinity_and_gaussian_closeness_on_random_potentials():
 
 
 def test_two_oracles_are_as_close_as_proven_and_no_closer():
-    """W-infinity of the oracle at y and y' is |y - y'| / (1 + eta m) for a flat potential on a wide interval."""
+    """Flat potential, wide interval: W-infinity of oracles is |y - y'| / (1 + eta m)."""
     x, width = cells(-8.0, 8.0, 3000)
     m, eta = 2.0, 0.7
     laws = [masses(m / 2 * x**2 + (x - y) ** 2 / (2 * eta)) for y in (-1.0, 1.0)]
@@ -71,13 +76,20 @@ def test_the_steps_are_counted_as_certified():
     assert sampler.steps == math.ceil(math.log(2e4) / math.log1p(0.1))
     assert sampler.certificate.distance == pytest.approx(2 * 1.1**-sampler.steps)
     assert sampler.certificate.distance <= 1e-4
-    assert sampler.gaussian_certificate.mu == pytest.approx(2 * 1.1 ** -(sampler.steps - 1) / math.sqrt(0.02))
+    assert sampler.gaussian_certificate.mu == pytest.approx(
+        2 * 1.1 ** -(sampler.steps - 1) / math.sqrt(0.02)
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_chain_forgets_its_start_at_the_certified_rate(steps):
-    """Flat f, wide box, the regularizer's centre away from the start: the mean is off by offset / (1 + eta m)^t."""
-    flat = Potential(Box((-99.0,), (99.0,)), 2.0, np.array([10.0]), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
+    """Flat f, wide box, start off the centre: the mean's offset / (1 + eta m)^t."""
+    flat = Potential(
+        Box((-99.0,), (99.0,)),
+        2.0,
+        np.array([10.0]),
+        lambda x: (np.zeros(len(x)), np.zeros_like(x)),
+    )
     drawn = ProximalSampler(2.0, 99.0, 0.25, steps).draw(flat, 40_000, Source(6))
     assert drawn.mean() == pytest.approx(10 - 10 / 1.5**steps, abs=6 * drawn.std() / 200)
 
@@ -102,8 +114,10 @@ def logistic_target(n=200, d=3, radius=4.0, t=2.0):
     rows = random.normal(size=(n, d)) * [1.0, 0.3, 0.1][:d]
     labels = np.where(rows[:, 0] + 0.2 * random.normal(size=n) > 0, 1.0, -1.0)
     ball = L2Ball(d, radius, (-0.3,) * d)
-    problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=ball, ridge=0.01)
-    return problem, gibbs(problem, InMemory(rows, labels), t)
+    problem = Minimize(
+        n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=ball, ridge=0.01
+    )
+    return problem, Potential.gibbs(problem, InMemory(rows, labels), t)
 
 
 def test_the_sandwich_holds_all_hessians():
@@ -115,6 +129,7 @@ def test_the_sandwich_holds_all_hessians():
         assert np.linalg.eigvalsh(upper - hessian)[0] >= 0
 
 
+@pytest.mark.slow
 def test_the_preconditioned_chain_and_exact_rejection_agree():
     """A mode on the boundary, and directions of very different curvature."""
     _, target = logistic_target()
@@ -128,16 +143,23 @@ def test_the_preconditioned_chain_and_exact_rejection_agree():
 
 @pytest.mark.parametrize("share", [1.0, 0.4])
 def test_the_preconditioned_chain_forgets_at_the_certified_rate(share):
-    """Quadratic f of minimum c: each step takes the mean the share 1 - 1 / (1 + step_size) of the way, or more.
+    """Quadratic f: each step moves the mean by 1 - 1 / (1 + step_size) to c, or more.
 
-    With all of the curvature in the matrix (share 1) it is exactly that, along the steep direction and the flat one.
+    With all of the curvature in the matrix (share 1) it is exactly that, along the steep direction
+    and the flat one.
     """
     H, c = np.diag([50.0, 0.5]), np.array([3.0, -8.0])
 
     def convex(x):
         return np.sum((x - c) @ H * (x - c), axis=1) / 2, (x - c) @ H
 
-    target = Potential(Box((-99.0,) * 2, (99.0,) * 2), 1e-9, c, convex, sandwich=lambda: (share * H, H * (1 + 1e-12)))
+    target = Potential(
+        Box((-99.0,) * 2, (99.0,) * 2),
+        1e-9,
+        c,
+        convex,
+        sandwich=lambda: (share * H, H * (1 + 1e-12)),
+    )
     steps = PreconditionedSteps(target, *target.sandwich(), step_size=0.5)
     source, draws = Source(13), []
     for _ in range(400):
@@ -154,9 +176,14 @@ def test_the_preconditioned_chain_forgets_at_the_certified_rate(share):
 
 
 def test_preconditioned_steps_are_counted_as_certified():
-    """Distance radius sqrt(largest / smallest) / (1 + step_size)^steps, with 1 + 1 / step_size = spread / 2.4."""
+    """Distance radius sqrt(largest / smallest) / (1 + step_size)^steps.
+
+    Here 1 + 1 / step_size = spread / 2.4.
+    """
     lower, upper = np.diag([40.0, 3.0]), np.diag([400.0, 30.0])
-    target = Potential(L2Ball(2, 2.0), 1.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
+    target = Potential(
+        L2Ball(2, 2.0), 1.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x))
+    )
     steps = PreconditionedSteps(target, lower, upper)
     spread = 360 / 41 + 27 / 4
     eta = 1 / (spread / 2.4 - 1)
@@ -178,7 +205,9 @@ def test_refusals_are_public():
     corner = Potential(L2Ball(1, 2.0), 1.0, np.zeros(1), lambda x: (np.abs(x[:, 0]), np.sign(x)))
     with pytest.raises(ValueError, match="without corners"):
         PreconditionedSampler(1.0).draw(corner, 1, Source(1))
-    flat = Potential(L2Ball(1, 2.0), 1.0, np.zeros(1), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
+    flat = Potential(
+        L2Ball(1, 2.0), 1.0, np.zeros(1), lambda x: (np.zeros(len(x)), np.zeros_like(x))
+    )
     for sampler in (ProximalSampler(1.1, 2.0, 1.0, 3), ProximalSampler(1.0, 1.9, 1.0, 3)):
         with pytest.raises(ValueError, match="another target"):
             sampler.draw(flat, 1, Source(1))

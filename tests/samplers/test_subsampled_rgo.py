@@ -14,18 +14,16 @@ from dpfit.losses import Bounds, Hinge
 from dpfit.noise import Source
 from dpfit.samplers.subsampled_rgo import (
     SampledPotential,
+    Truncation,
     _exponential_estimate,
-    certified_ratio,
-    sampled_gibbs,
     subsampled_rgo,
-    truncation_error,
 )
 
 SLOPES, CORNERS = np.array([1.0, -0.4, 0.7]), np.array([-0.3, 0.1, 0.5])
 
 
 def corners(scale=1.0, strength=1.0):
-    """The mean of three absolute values, two upwards and one downwards: not convex, which the oracle does not need."""
+    """Mean of three absolute values, two up, one down: not convex, which is not needed."""
 
     def value(j, x):
         return scale * SLOPES[j] * np.abs(x[:, 0] - CORNERS[j])
@@ -34,11 +32,13 @@ def corners(scale=1.0, strength=1.0):
         each = np.abs(x - CORNERS)
         return scale * (each @ SLOPES) / 3, scale * (np.sign(x - CORNERS) @ SLOPES / 3)[:, None]
 
-    return SampledPotential(Box((-1.0,), (1.0,)), strength, np.zeros(1), convex, number=3, lipschitz=scale, value=value)
+    return SampledPotential(
+        Box((-1.0,), (1.0,)), strength, np.zeros(1), convex, number=3, lipschitz=scale, value=value
+    )
 
 
 def test_the_estimate_is_unbiased():
-    """Differences 3, 1 and 2, so exp(2): a chance to go on that is off by a tenth, or one index for all, would show."""
+    """Differences 3, 1, 2, so exp(2): sees a continuation off by 10%, or shared indices."""
     slopes, trials = np.array([3.0, 1.0, 2.0]), 400_000
     target = SampledPotential(
         Box((-1.0,), (1.0,)),
@@ -55,31 +55,37 @@ def test_the_estimate_is_unbiased():
     assert error < 0.02 * math.exp(2)
 
 
-@pytest.mark.parametrize(("error", "inverse"), [(1e-3, 94.3), (1e-6, 224.5), (1e-9, 337), (1e-12, 442), (1e-20, 727)])
+@pytest.mark.parametrize(
+    ("error", "inverse"), [(1e-3, 94.3), (1e-6, 224.5), (1e-9, 337), (1e-12, 442), (1e-20, 727)]
+)
 def test_the_certified_ratio(error, inverse):
     """Figures of the derivation, found by another program."""
-    assert 1 / certified_ratio(error) == pytest.approx(inverse, rel=5e-3)
-    assert truncation_error(certified_ratio(error)) <= error
+    assert 1 / Truncation.within(error).ratio == pytest.approx(inverse, rel=5e-3)
+    assert Truncation.within(error).error <= error
 
 
 def test_the_error_bound_is_above_the_error():
-    """f linear: D is N(0, 2 ratio) given x and z apart, one record: the expectation of what is cut, by simulation."""
+    """f linear, one record: D is N(0, 2 ratio) given x, z: expected cut, by simulation."""
     random = np.random.default_rng(2)
     for ratio in (0.01, 0.02, 0.05):
         difference = random.normal(0, math.sqrt(2 * ratio), 1_000_000)
-        term, rho, active = np.ones_like(difference), np.ones_like(difference), np.ones(len(difference), bool)
+        term, rho, active = (
+            np.ones_like(difference),
+            np.ones_like(difference),
+            np.ones(len(difference), bool),
+        )
         for stage in range(1, 20):
             term = np.where(active, term * difference, 0.0)
             rho += term
             active &= random.random(len(difference)) < 1 / (1 + stage)
         cut = np.maximum(np.abs(rho - 1) - 1, 0).mean()
-        assert cut <= truncation_error(ratio)
-    assert truncation_error(0.02) < 0.05
+        assert cut <= Truncation(ratio).error
+    assert Truncation(0.02).error < 0.05
 
 
 @pytest.mark.parametrize("y", [-0.6, 1.5])
 def test_the_law_of_the_oracle(y):
-    """Precision 22 times the square of the Lipschitz constant, against quadrature: the error is below a test's."""
+    """Precision 22 times L squared, against quadrature: the error is below a test's."""
     target, step = corners(3.0, 2.0), 1 / 200
     drawn = subsampled_rgo(target, np.full((30_000, 1), y), step, Source(3))[:, 0]
 
@@ -94,8 +100,10 @@ def test_the_law_of_the_oracle(y):
 
 def test_records_one_at_a_time():
     rows, labels = np.array([[0.6, 0.8], [1.0, 0.0], [3.0, 4.0]]), np.array([1.0, -1.0, 1.0])
-    problem = Minimize(n=3, loss=Hinge(), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 1.0), ridge=0.1)
-    target = sampled_gibbs(problem, InMemory(rows, labels), 2.0)
+    problem = Minimize(
+        n=3, loss=Hinge(), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 1.0), ridge=0.1
+    )
+    target = SampledPotential.gibbs(problem, InMemory(rows, labels), 2.0)
     points = np.array([[0.3, -0.2], [0.0, 0.5]])
     each = np.stack([target.value(np.full(2, j), points) for j in range(3)])
     np.testing.assert_allclose(each.mean(axis=0), target.convex(points)[0])
@@ -106,7 +114,7 @@ def test_records_one_at_a_time():
 
 def test_refusals_are_public():
     with pytest.raises(ValueError, match="error"):
-        certified_ratio(0.0)
+        Truncation.within(0.0)
     with pytest.raises(ValueError, match="lipschitz"):
         corners(0.0)
-    assert truncation_error(1e9) == 1.0
+    assert Truncation(1e9).error == 1.0

@@ -1,4 +1,4 @@
-"""The samplers of releases on targets with a closed form or a quadrature: 100,000 draws each (20,000 where slow)."""
+"""Samplers on closed-form or quadrature targets: 100,000 draws (20,000 where slow)."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from dpfit.geometry import L2Ball
 from dpfit.losses import Absolute, Bounds, Hinge, LinearLoss, Logistic, Squared
 from dpfit.noise import Source
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
-from dpfit.samplers.potential import gibbs
+from dpfit.samplers.potential import Potential
 from dpfit.samplers.proximal_sampler_winf import ProximalSampler
 
 DRAWS, N, T, RIDGE = 100_000, 4, 3.0, 0.25
@@ -26,19 +26,23 @@ LOSSES = {
 SAMPLERS = {
     "rejection": lambda radius: GibbsRejection(),
     # A distance that so many draws cannot see.
-    "proximal": lambda radius: ProximalSampler.within(1e-5 * radius, T * STRENGTH * (1 - 1e-12), radius, 0.3),
+    "proximal": lambda radius: ProximalSampler.within(
+        1e-5 * radius, T * STRENGTH * (1 - 1e-12), radius, 0.3
+    ),
 }
 
 
 def drawn(sampler, loss, dimension, radius, draws=DRAWS):
     bounds, ball = Bounds(2.0, -1.0, 1.0), L2Ball(dimension, radius)
-    problem = Minimize(n=N, loss=loss, bounds=bounds, n_features=dimension, domain=ball, ridge=RIDGE)
-    target = gibbs(problem, InMemory(ROWS[:, :dimension], LABELS), T)
+    problem = Minimize(
+        n=N, loss=loss, bounds=bounds, n_features=dimension, domain=ball, ridge=RIDGE
+    )
+    target = Potential.gibbs(problem, InMemory(ROWS[:, :dimension], LABELS), T)
     return SAMPLERS[sampler](radius).draw(target, draws, Source(1))
 
 
 def along(direction, radius, potential):
-    """The distribution function of <x, direction> under exp(-potential) on the disc, chord by chord."""
+    """Distribution function of <x, direction> under exp(-potential) on the disc, by chords."""
     across = np.array([-direction[1], direction[0]])
     s, u = np.linspace(-radius, radius, 1001), np.linspace(-1, 1, 401)
     half = np.sqrt(np.maximum(radius**2 - s**2, 0))
@@ -60,6 +64,7 @@ def test_linear_losses_give_a_normal_law(sampler, dimension):
         assert kstest(found[:, axis], norm(mean, deviation).cdf).pvalue > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
 def test_other_losses_on_an_interval(loss, sampler):
@@ -72,7 +77,8 @@ def test_other_losses_on_an_interval(loss, sampler):
 
 
 @pytest.mark.parametrize(
-    ("sampler", "draws"), [("rejection", DRAWS), pytest.param("proximal", 20_000, marks=pytest.mark.slow)]
+    ("sampler", "draws"),
+    [("rejection", DRAWS), pytest.param("proximal", 20_000, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
 def test_other_losses_on_a_disc(loss, sampler, draws):
@@ -80,7 +86,9 @@ def test_other_losses_on_a_disc(loss, sampler, draws):
     found = drawn(sampler, loss, 2, 1.0, draws)
 
     def potential(points):
-        return T * (LOSSES[loss](points @ ROWS.T).sum(axis=-1) + STRENGTH / 2 * np.sum(points**2, axis=-1))
+        return T * (
+            LOSSES[loss](points @ ROWS.T).sum(axis=-1) + STRENGTH / 2 * np.sum(points**2, axis=-1)
+        )
 
     for angle in np.linspace(0, np.pi, 5, endpoint=False):
         direction = np.array([np.cos(angle), np.sin(angle)])
@@ -92,7 +100,14 @@ def test_a_strength_that_is_a_tenth_off_is_seen():
     found = drawn("rejection", Logistic(), 2, 1.0)
 
     def colder(points):
-        return 1.1 * T * (LOSSES[Logistic()](points @ ROWS.T).sum(axis=-1) + STRENGTH / 2 * np.sum(points**2, axis=-1))
+        return (
+            1.1
+            * T
+            * (
+                LOSSES[Logistic()](points @ ROWS.T).sum(axis=-1)
+                + STRENGTH / 2 * np.sum(points**2, axis=-1)
+            )
+        )
 
     direction = np.array([1.0, 0.0])
     assert kstest(found @ direction, along(direction, 1.0, colder)).pvalue < 1e-6

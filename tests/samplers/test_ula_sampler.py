@@ -13,15 +13,15 @@ from dpfit.noise import Source
 from dpfit.privacy.event import Pure
 from dpfit.privacy.spec import from_json
 from dpfit.samplers.certificate import NotCertified
-from dpfit.samplers.chain import Chain, chain_target
-from dpfit.samplers.potential import Potential, gibbs
+from dpfit.samplers.markov import Chain, chain_target
+from dpfit.samplers.potential import Potential
 from dpfit.samplers.ula_sampler import LangevinSampler
 
 CHAINS = 100_000
 
 
 def quadratic(eigenvalues, minimum, strength=0.5):
-    """U with the given eigenvalues along the axes, the strength among them, and its minimum at a point."""
+    """U with given eigenvalues on the axes, among them the strength, and a given minimum."""
     bend, minimum = np.asarray(eigenvalues) - strength, np.asarray(minimum)
 
     def convex(x):
@@ -32,7 +32,10 @@ def quadratic(eigenvalues, minimum, strength=0.5):
 
 @pytest.mark.parametrize("steps", [1, 2, 30])
 def test_the_law_on_a_quadratic_is_normal_with_the_known_moments(steps):
-    """From 0: mean (1 - c^t) minimum, variance 2 h (1 - c^2t) / (1 - c^2), c = 1 - h l; biased even at the end."""
+    """From 0: mean (1 - c^t) minimum, variance 2 h (1 - c^2t) / (1 - c^2), c = 1 - h l.
+
+    The chain is biased even at the end.
+    """
     h, eigenvalues, minimum = 0.5, np.array([0.8, 2.5]), np.array([1.0, -2.0])
     drawn = LangevinSampler(steps, h).draw(quadratic(eigenvalues, minimum), CHAINS, Source(1))
     c = 1 - h * eigenvalues
@@ -44,24 +47,29 @@ def test_the_law_on_a_quadratic_is_normal_with_the_known_moments(steps):
 
 
 def test_the_projected_chain_against_a_grid():
-    """On [-1, 1] with a corner: the law after each step has atoms at the ends and is propagated cell by cell."""
+    """[-1, 1] with a kink: the law has atoms at the ends and is propagated by cells."""
     h, steps, number = 0.15, 4, 1500
 
     def convex(x):
         return 2 * np.abs(x[:, 0] - 0.3), 2 * np.sign(x - 0.3)
 
-    drawn = LangevinSampler(steps, h).draw(Potential(Box((-1.0,), (1.0,)), 1.0, np.zeros(1), convex), CHAINS, Source(2))
+    drawn = LangevinSampler(steps, h).draw(
+        Potential(Box((-1.0,), (1.0,)), 1.0, np.zeros(1), convex), CHAINS, Source(2)
+    )
     x, width = cells(-1.0, 1.0, number)
     edges = np.append(x - width / 2, 1.0)[1:-1]
     moved = x - h * (2 * np.sign(x - 0.3) + x)
     below = norm.cdf((edges - moved[:, None]) / np.sqrt(2 * h))
-    kernel = np.diff(np.concatenate([np.zeros((number, 1)), below, np.ones((number, 1))], axis=1), axis=1)
+    kernel = np.diff(
+        np.concatenate([np.zeros((number, 1)), below, np.ones((number, 1))], axis=1), axis=1
+    )
     law = (x == x[number // 2]).astype(float)
     for _ in range(steps):
         law = law @ kernel
     at = np.linspace(0, number - 2, 200).astype(int)
     share = np.mean(drawn <= edges[at], axis=0)
-    # Kolmogorov: P(largest gap > 0.0085) < 1e-6 at 1e5 draws; a cell more for the start, which is off by half of one.
+    # Kolmogorov: P(largest gap > 0.0085) < 1e-6 at 1e5 draws; a cell more for the start, which is
+    # off by half of one.
     assert np.abs(share - np.cumsum(law)[at]).max() < 0.0085 + 2 * width
     assert np.mean(drawn == 1.0) > 0.01
 
@@ -69,11 +77,15 @@ def test_the_projected_chain_against_a_grid():
 def test_a_chain_on_records_is_the_same_with_prepared_sums():
     random = np.random.default_rng(3)
     rows, labels = random.standard_normal((500, 4)), np.sign(random.standard_normal(500))
-    problem = Minimize(n=500, loss=Logistic(), bounds=Bounds(1.0), n_features=4, domain=L2Ball(4, 1.0), ridge=0.1)
+    problem = Minimize(
+        n=500, loss=Logistic(), bounds=Bounds(1.0), n_features=4, domain=L2Ball(4, 1.0), ridge=0.1
+    )
     data, chain = InMemory(rows, labels), LangevinSampler(50, 0.01)
-    fast, plain = (make(problem, data, 0.5) for make in (chain_target, gibbs))
+    fast, plain = (make(problem, data, 0.5) for make in (chain_target, Potential.gibbs))
     assert fast.convex is not plain.convex
-    np.testing.assert_allclose(chain.draw(fast, 3, Source(4)), chain.draw(plain, 3, Source(4)), atol=1e-9)
+    np.testing.assert_allclose(
+        chain.draw(fast, 3, Source(4)), chain.draw(plain, 3, Source(4)), atol=1e-9
+    )
 
 
 def test_steps_that_explode_stay_in_the_domain_without_a_word():

@@ -12,7 +12,7 @@ from dpfit.noise import Source
 from dpfit.privacy.event import Pure
 from dpfit.privacy.spec import from_json
 from dpfit.samplers.certificate import NotCertified
-from dpfit.samplers.chain import Chain
+from dpfit.samplers.markov import Chain
 from dpfit.samplers.potential import Potential
 from dpfit.samplers.underdamped_langevin_sampler import UnderdampedLangevin
 
@@ -24,7 +24,7 @@ def noise(chain):
 
 @pytest.mark.parametrize("h", [1e-2, 0.3, 0.5, 2.0, 10.0])
 def test_the_covariance_solves_the_equation(h):
-    """The integral of e^{Fs} B B' e^{F's} over the step, F = [[0, 1], [0, -gamma]], by quadrature."""
+    """Integral of e^{Fs} B B' e^{F's} over a step, F = [[0, 1], [0, -gamma]], by quadrature."""
     gamma, u = 2.0, 0.7
 
     def flow(s):
@@ -49,19 +49,24 @@ def test_a_shift_of_the_gradient_is_as_visible_as_promised(h):
     means = -shift * u / gamma * np.array([h - (1 - e) / gamma, 1 - e])
     exact = math.sqrt(means @ np.linalg.solve(noise(chain), means))
     assert chain.trajectory_mu(shift) == pytest.approx(exact, rel=1e-6)
-    assert UnderdampedLangevin(9, h, gamma, u).trajectory_mu(shift) == pytest.approx(3 * exact, rel=1e-6)
+    assert UnderdampedLangevin(9, h, gamma, u).trajectory_mu(shift) == pytest.approx(
+        3 * exact, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 3, 25])
 def test_the_law_on_a_quadratic(steps):
-    """Position and velocity are normal, with moments that follow a linear recursion; also their sum and difference."""
+    """Position, velocity, sum and difference are normal, moments by a linear recursion."""
     h, gamma, u, eigenvalue, minimum = 0.5, 1.5, 0.8, 2.0, 1.0
     chain, e = UnderdampedLangevin(steps, h, gamma, u), math.exp(-gamma * h)
     target = Potential(
         WholeSpace(1),
         0.5,
         np.array([minimum]),
-        lambda x: ((eigenvalue - 0.5) / 2 * (x[:, 0] - minimum) ** 2, (eigenvalue - 0.5) * (x - minimum)),
+        lambda x: (
+            (eigenvalue - 0.5) / 2 * (x[:, 0] - minimum) ** 2,
+            (eigenvalue - 0.5) * (x - minimum),
+        ),
     )
     source = Source(1)
     state = chain.init(target, 100_000, source)
@@ -73,7 +78,10 @@ def test_the_law_on_a_quadratic(steps):
         mean, covariance = flow @ mean, flow @ covariance @ flow.T + noise(chain)
     drawn = np.stack([state.points[:, 0] - minimum, state.velocities[:, 0]], axis=1)
     for way in np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]]):
-        assert kstest(drawn @ way, norm(way @ mean, math.sqrt(way @ covariance @ way)).cdf).pvalue > 1e-6
+        assert (
+            kstest(drawn @ way, norm(way @ mean, math.sqrt(way @ covariance @ way)).cdf).pvalue
+            > 1e-6
+        )
 
 
 def test_short_steps_sample_the_target():
@@ -82,7 +90,9 @@ def test_short_steps_sample_the_target():
     chain, e = UnderdampedLangevin(1, h, gamma, u), math.exp(-gamma * h)
     force = -eigenvalue * u / gamma * np.array([h - (1 - e) / gamma, 1 - e])
     flow = np.array([[1.0, (1 - e) / gamma], [0.0, e]]) + np.outer(force, [1.0, 0.0])
-    stationary = np.linalg.solve(np.eye(4) - np.kron(flow, flow), noise(chain).ravel()).reshape(2, 2)
+    stationary = np.linalg.solve(np.eye(4) - np.kron(flow, flow), noise(chain).ravel()).reshape(
+        2, 2
+    )
     np.testing.assert_allclose(stationary, np.diag([1 / eigenvalue, u]), atol=2e-3)
 
 

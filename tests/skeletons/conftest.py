@@ -1,3 +1,3 @@
-"""Skeletons are imported as ``skeletons.<module>``, once: pytest must not import them under a second name."""
+"""Skeletons are imported once, as ``skeletons.<module>``, not under a second name."""
 
 collect_ignore_glob = ["[!t]*.py"]

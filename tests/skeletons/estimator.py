@@ -1,6 +1,7 @@
-"""An estimator in one file, in the style of scikit-learn: public facts become a problem, a plan is run, a release kept.
+"""An estimator in one file, scikit-learn style: public facts, problem, plan, release.
 
-Guarantee. That of the plan, which is made from arguments only: `fit` reads the records in ``plan.run`` alone.
+Guarantee. That of the plan, which is made from arguments only: `fit` reads the records in
+``plan.run`` alone.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class TinyClassifier:
     """Logistic regression without an intercept, by any solver given by name or as an object."""
 
     def __init__(
-        self, epsilon: float = 1.0, delta: float = 1e-6, row_norm: float = 1.0, n: int = 1000, n_features: int = 2,
-        solver: str | Algorithm[Minimize] = "noisy_gd",
+        self, epsilon: float = 1.0, delta: float = 1e-6, row_norm: float = 1.0, n: int = 1000,
+        n_features: int = 2, solver: str | Algorithm[Minimize] = "noisy_gd",
     ) -> None:  # fmt: skip
         self.epsilon, self.delta, self.row_norm = epsilon, delta, row_norm
         self.n, self.n_features, self.solver = n, n_features, solver
@@ -31,7 +32,9 @@ class TinyClassifier:
         """Return the plan: no record is needed for it."""
         bounds = Bounds(row_norm=self.row_norm)
         problem = Minimize(n=self.n, loss=Logistic(), bounds=bounds, n_features=self.n_features)
-        return find(self.solver, "minimize").plan(problem, Budget(epsilon=self.epsilon, delta=self.delta or None))
+        return find(self.solver, "minimize").plan(
+            problem, Budget(epsilon=self.epsilon, delta=self.delta or None)
+        )
 
     def fit(self, rows: ArrayLike, labels: ArrayLike, **run: Any) -> TinyClassifier:
         """Fit; keywords go to `Plan.run`, an account for example."""

@@ -1,9 +1,10 @@
-"""Lazy weights in one file: which expert to follow next, redrawn at public rounds from losses that arrive.
+"""Lazy weights in one file: the next expert, redrawn at public rounds from losses.
 
-Guarantee. A record is a row of losses in [0, 1], one for each expert, and arrives once (declared). So it moves each
-total by at most 1, and the logarithms of the weights exp(-rate * total) by at most rate. A draw has bounded range
-2 * rate, and there are ``rounds / every`` draws, each from public rounds on: adaptive composition of bounded range
-(Dong, Durfee and Rogers 2020). Between draws nothing is released that was not released before.
+Guarantee. A record is a row of losses in [0, 1], one for each expert, and arrives once (declared).
+So it moves each total by at most 1, and the logarithms of the weights exp(-rate * total) by at most
+rate. A draw has bounded range 2 * rate, and there are ``rounds / every`` draws, each from public
+rounds on: adaptive composition of bounded range (Dong, Durfee and Rogers 2020). Between draws
+nothing is released that was not released before.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Experts(Spec):
 
 @dataclass(frozen=True)
 class LazyWeights(Interactive):
-    """The expert of the next round, after each batch of losses; the value is the tuple of all of them."""
+    """The next round's expert after each batch; the value is the tuple of all experts."""
 
     kind = "skeleton_lazy_weights"
     observes: ClassVar[bool] = True
@@ -47,7 +48,9 @@ class LazyWeights(Interactive):
 
     def check(self, data: View) -> None:
         if isinstance(data, OpaqueView) or data.width != self.workload.number:
-            raise ValueError(f"batches must be a Dataset with rows of {self.workload.number} losses")
+            raise ValueError(
+                f"batches must be a Dataset with rows of {self.workload.number} losses"
+            )
 
     def init(self, data: View, run: Run) -> State:
         first = int(run.noise.integers(self.workload.number, 1)[0])
@@ -55,10 +58,18 @@ class LazyWeights(Interactive):
 
     def step(self, state: State, given: Any, data: View, run: Run) -> tuple[State, int]:
         """Add the losses of a round, and say which expert comes next."""
-        totals, followed, index = state["totals"] + data.reduce(_losses), state["followed"][-1], state["round"] + 1
+        totals, followed, index = (
+            state["totals"] + data.reduce(_losses),
+            state["followed"][-1],
+            state["round"] + 1,
+        )
         if index % self.every == 0:
             followed = int(np.argmax(-self.rate * totals + run.noise.gumbel(len(totals))))
-        return {"totals": totals, "followed": (*state["followed"], followed), "round": index}, followed
+        return {
+            "totals": totals,
+            "followed": (*state["followed"], followed),
+            "round": index,
+        }, followed
 
     def finish(self, state: State) -> tuple[int, ...]:
         return tuple(state["followed"])
@@ -81,10 +92,14 @@ class FollowExperts(Algorithm[Interact]):
     def _plan(self, problem: Interact, budget: Budget, *, every: int = 2) -> Plan:
         """Plan a draw after each ``every`` rounds."""
         once = Assumption("no record arrives twice", "declared")
-        why = Basis("exponential mechanism, bounded range (Dong, Durfee and Rogers 2020)", budget.relation, budget.unit,
+        why = Basis("exponential mechanism, bounded range (Dong, Durfee and Rogers "
+                    "2020)", budget.relation, budget.unit,
                     (once,), "idealised")  # fmt: skip
         return calibrate(
-            lambda level: Step(LazyWeights(problem.workload, problem.rounds, every, 1 / level), why), budget
+            lambda level: Step(
+                LazyWeights(problem.workload, problem.rounds, every, 1 / level), why
+            ),
+            budget,
         )
 
     def example(self, relation: str) -> Example:

@@ -1,8 +1,9 @@
-"""A sampler in one file: an exact draw from a Gibbs distribution on a finite public set of parameters.
+"""A sampler in one file: an exact Gibbs draw on a finite public set of parameters.
 
-Guarantee. A candidate has probability proportional to exp(-beta * sum of losses). One record's loss varies by at most R
-over the set, so one that is added or removed moves all exponents within an interval of length beta * R, one that is
-replaced within 2 * beta * R: bounded range, hence pure epsilon-DP ([Gan22] Section 1.4).
+Guarantee. A candidate has probability proportional to exp(-beta * sum of losses). One record's loss
+varies by at most R over the set, so one that is added or removed moves all exponents within an
+interval of length beta * R, one that is replaced within 2 * beta * R: bounded range, hence pure
+epsilon-DP ([Gan22] Section 1.4).
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class FiniteGibbs(Mechanism):
     def candidates(self) -> NDArray[np.float64]:
         """The public set."""
         axes = np.eye(self.problem.dimension) * self.problem.radius
-        return np.array([self.problem.project(point) for point in (self.problem.origin, *axes, *-axes)])
+        return np.array(
+            [self.problem.project(point) for point in (self.problem.origin, *axes, *-axes)]
+        )
 
     @property
     def beta(self) -> float:
@@ -65,10 +68,16 @@ class GibbsToy(Algorithm[Minimize]):
 
     def _plan(self, problem: Minimize, budget: Budget) -> Plan:
         """Plan one draw."""
-        bounded = Assumption("rows and labels are guarded, so a record's loss varies by at most the range", "enforced")
-        why = Basis("exponential mechanism, bounded range (Dong, Durfee and Rogers 2020)", budget.relation, budget.unit,
+        bounded = Assumption(
+            "rows and labels are guarded, so a record's loss varies by at most the range",
+            "enforced",
+        )
+        why = Basis("exponential mechanism, bounded range (Dong, Durfee and Rogers "
+                    "2020)", budget.relation, budget.unit,
                     (bounded,), "idealised")  # fmt: skip
-        return calibrate(lambda level: Step(FiniteGibbs(problem, budget.relation, 1 / level), why), budget)
+        return calibrate(
+            lambda level: Step(FiniteGibbs(problem, budget.relation, 1 / level), why), budget
+        )
 
     def example(self, relation: str) -> Example:
         """Return records of which one points the other way, or leaves."""

@@ -1,8 +1,9 @@
-"""Private model averaging in one file: groups of users become the records of a noisy mean of models.
+"""Private model averaging in one file: groups of users become records of a noisy mean.
 
-Guarantee. A user is in one group, by a position that depends on no value. So a user who is replaced, added or removed
-changes one of the models, each of norm at most ``radius``, and moves their sum by at most 2 * radius: under both
-relations groups see a replaced record. The trainer is arbitrary: nothing of it leaves but the noisy mean.
+Guarantee. A user is in one group, by a position that depends on no value. So a user who is
+replaced, added or removed changes one of the models, each of norm at most ``radius``, and moves
+their sum by at most 2 * radius: under both relations groups see a replaced record. The trainer is
+arbitrary: nothing of it leaves but the noisy mean.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ from dpfit.noise import Grid, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import Event, Gaussian
 
-SQUARED = Requirement("a squared loss", "use Squared()", lambda problem, budget, options: problem.loss == Squared())
+SQUARED = Requirement(
+    "a squared loss", "use Squared()", lambda problem, budget, options: problem.loss == Squared()
+)
 
 
 @dataclass(frozen=True)
 class MeanOfRows(Mechanism):
-    """Mean of ``n`` rows of norm at most ``radius``, one of which is replaced, plus Gaussian noise."""
+    """Mean of ``n`` rows of norm at most ``radius``, replace-one, plus Gaussian noise."""
 
     kind = "skeleton_mean_of_rows"
     n: int
@@ -51,7 +54,9 @@ class MeanOfRows(Mechanism):
 
     def run(self, data: View, run: Run) -> NDArray[np.float64]:
         grid = Grid.fitting(self.radius, data.width, "l2")
-        total = data.reduce(lambda chunk: grid.sum(clip_gradients(chunk.rows, self.radius), self.radius))
+        total = data.reduce(
+            lambda chunk: grid.sum(clip_gradients(chunk.rows, self.radius), self.radius)
+        )
         sensitivity = 2 * self.radius + grid.rounding(data.width, "l2")
         noise = {"l2_sensitivity": sensitivity, "noise_multiplier": self.noise_multiplier}
         return add_gaussian(total, source=run.noise, grid=grid, **noise) / self.n
@@ -69,7 +74,10 @@ class TrainedGroups(Transformation):
     relation: str
 
     def transform(self, data: View, run: Run) -> View:
-        models = [self.model(data.between(g / self.groups, (g + 1) / self.groups)) for g in range(self.groups)]
+        models = [
+            self.model(data.between(g / self.groups, (g + 1) / self.groups))
+            for g in range(self.groups)
+        ]
         return data.with_fresh_positions(InMemory(models, np.zeros(self.groups)), "record")
 
     def model(self, group: View) -> NDArray[np.float64]:
@@ -96,7 +104,9 @@ class ModelAveraging(Algorithm[Minimize]):
     requires = (SQUARED,)
     supports = frozenset({"ridge"})
 
-    def _plan(self, problem: Minimize, budget: Budget, *, groups: int = 4, radius: float = 1.0) -> Plan:
+    def _plan(
+        self, problem: Minimize, budget: Budget, *, groups: int = 4, radius: float = 1.0
+    ) -> Plan:
         """Plan one model for each group."""
         one = Assumption("a user is in one group, by a random position", "enforced")
         why = Basis("Gaussian mechanism [Gan22, Fact 15]", "replace", "record", (one,))
@@ -109,7 +119,9 @@ class ModelAveraging(Algorithm[Minimize]):
 
     def example(self, relation: str) -> Example:
         """Return eight users of two records each; one changes all labels, or leaves."""
-        problem = Minimize(n=8, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=2, ridge=0.1)
+        problem = Minimize(
+            n=8, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=2, ridge=0.1
+        )
         rows, users = np.tile([[1.0, 0.0], [0.0, 1.0]], (8, 1)), np.repeat(np.arange(8), 2)
         data = InMemory(rows, np.ones(16), users)
         if relation == "add_remove":

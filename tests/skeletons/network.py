@@ -1,7 +1,8 @@
-"""A network in one file: a loss with its own parameters. Descents see a flat vector; `unravel` gives the layers back.
+"""A network in one file: a loss with its own parameters; `unravel` returns the layers.
 
-Guarantee. That of `noisy_gd`: the gradient of each record is clipped, so nothing else about the network matters. That
-a record's gradient depends on this record alone is declared, as for every loss of the caller.
+Guarantee. That of `noisy_gd`: the gradient of each record is clipped, so nothing else about the
+network matters. That a record's gradient depends on this record alone is declared, as for every
+loss of the caller.
 """
 
 from __future__ import annotations
@@ -33,24 +34,36 @@ class TwoLayers(DeclaredLoss):
         size = (n_features + 1) * self.units
 
         def unravel(flat: Floats) -> dict[str, Floats]:
-            return {"hidden": flat[: -self.units].reshape(n_features, self.units), "out": flat[-self.units :]}
+            return {
+                "hidden": flat[: -self.units].reshape(n_features, self.units),
+                "out": flat[-self.units :],
+            }
 
         return Parameters(size, np.sin(1.0 + np.arange(size)) / np.sqrt(n_features), unravel)
 
     def value(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
         return np.logaddexp(0.0, -self._forward(theta, rows, labels)[0])
 
-    def gradient(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
+    def gradient(
+        self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None
+    ) -> Floats:
         margins, signs, active, out = self._forward(theta, rows, labels)
         slopes = (-signs / (1 + np.exp(margins)))[:, np.newaxis]
         inner = slopes * out * (1 - active**2)
         layers = np.asarray(rows)[:, :, np.newaxis] * inner[:, np.newaxis, :]
         return np.hstack([layers.reshape(len(margins), -1), slopes * active])
 
-    def _forward(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None) -> tuple[Floats, ...]:
+    def _forward(
+        self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None
+    ) -> tuple[Floats, ...]:
         matrix = np.asarray(rows, dtype=np.float64)
-        layers: dict[str, Any] = self.parameters(matrix.shape[1]).unravel(np.asarray(theta, dtype=np.float64))
-        signs, active = np.where(np.asarray(labels) > 0, 1.0, -1.0), np.tanh(matrix @ layers["hidden"])
+        layers: dict[str, Any] = self.parameters(matrix.shape[1]).unravel(
+            np.asarray(theta, dtype=np.float64)
+        )
+        signs, active = (
+            np.where(np.asarray(labels) > 0, 1.0, -1.0),
+            np.tanh(matrix @ layers["hidden"]),
+        )
         return signs * (active @ layers["out"]), signs, active, layers["out"]
 
     def to_json(self) -> dict[str, Any]:

@@ -43,7 +43,11 @@ class NoisyCount(Mechanism):
     def run(self, data: View, run: Run) -> NDArray[np.float64]:
         count = np.array(np.sum(np.asarray(data.given) > 0), dtype=np.int64)
         return add_laplace(
-            count, l1_sensitivity=1.0, noise_multiplier=self.noise_multiplier, source=run.noise, grid=INTEGERS
+            count,
+            l1_sensitivity=1.0,
+            noise_multiplier=self.noise_multiplier,
+            source=run.noise,
+            grid=INTEGERS,
         )
 
 

@@ -1,8 +1,9 @@
-"""SPIDER in one file: gradients and cheap differences of gradients, charged call by call to a privacy filter.
+"""SPIDER in one file: gradients and cheap differences, charged to a privacy filter.
 
-Guarantee. Each call adds Gaussian noise to a sum of vectors whose norm clipping bounds, and charges its event to the
-filter before it draws. Which call comes next, and at which bound, depends on released answers only. So all calls
-together satisfy the cap, for any order and number of calls (Smith and Thakurta 2022). The filter halts the descent.
+Guarantee. Each call adds Gaussian noise to a sum of vectors whose norm clipping bounds, and charges
+its event to the filter before it draws. Which call comes next, and at which bound, depends on
+released answers only. So all calls together satisfy the cap, for any order and number of calls
+(Smith and Thakurta 2022). The filter halts the descent.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Difference(Contribution):
         def task(chunk: Chunk) -> Saturated:
             loss, rows = self.problem.loss, RowBall(self.problem.bounds.row_norm).apply(chunk.rows)
             labels = BinaryLabels().apply(chunk.labels) if loss.binary_labels else chunk.labels
-            slopes = [loss.slope(np.sum(rows * at, axis=1), labels) for at in (self.point, self.before)]
+            slopes = [
+                loss.slope(np.sum(rows * at, axis=1), labels) for at in (self.point, self.before)
+            ]
             clipped = clip_gradients((slopes[0] - slopes[1])[:, np.newaxis] * rows, self.bound)
             return Saturated(grid.sum(clipped, self.bound))
 
@@ -59,7 +62,7 @@ class Difference(Contribution):
 
 @dataclass(frozen=True)
 class Metered(Aggregate):
-    """Means with Gaussian noise under a cap; ``calls`` full gradients use it up, a difference costs a quarter."""
+    """Means with Gaussian noise under a cap of ``calls`` gradients; a difference costs 1/4."""
 
     kind = "skeleton_metered"
     calls: int = 4
@@ -68,21 +71,32 @@ class Metered(Aggregate):
     def event(self) -> Event:
         return Filtered(GaussianPrivate(1 / self.noise_multiplier))
 
-    def answer(self, state: State, contribution: Contribution, data: View, run: Run) -> tuple[State, Any]:
-        multiplier = self.noise_multiplier * math.sqrt(self.calls) * (2 if isinstance(contribution, Difference) else 1)
+    def answer(
+        self, state: State, contribution: Contribution, data: View, run: Run
+    ) -> tuple[State, Any]:
+        multiplier = (
+            self.noise_multiplier
+            * math.sqrt(self.calls)
+            * (2 if isinstance(contribution, Difference) else 1)
+        )
         try:
             run.charge(Gaussian(multiplier))
         except FilterExhausted:
             return state, Halted()  # what was charged is public
         grid = Grid.fitting(contribution.bound, contribution.dimension, "l2")
         change = (2 if self.relation == "replace" else 1) * contribution.bound
-        noise = {"l2_sensitivity": change + grid.rounding(contribution.dimension, "l2"), "noise_multiplier": multiplier}
-        return state, add_gaussian(contribution.total(data, grid), source=run.noise, grid=grid, **noise) / self.n
+        noise = {
+            "l2_sensitivity": change + grid.rounding(contribution.dimension, "l2"),
+            "noise_multiplier": multiplier,
+        }
+        return state, add_gaussian(
+            contribution.total(data, grid), source=run.noise, grid=grid, **noise
+        ) / self.n
 
 
 @dataclass(frozen=True)
 class Spider(Optimizer):
-    """Gradient steps on a running estimate, refreshed once the path since the last one exceeds ``drift``."""
+    """Gradient steps on a running estimate, refreshed once the path exceeds ``drift``."""
 
     kind = "skeleton_spider"
     step_size: float
@@ -128,18 +142,21 @@ class SpiderDescent(Algorithm[Minimize]):
     supports = frozenset({"domain"})
 
     def _plan(
-        self, problem: Minimize, budget: Budget, *, steps: int = 12, step_size: float = 0.5, drift: float = 1.0,
-        clip_norm: float | None = None,
+        self, problem: Minimize, budget: Budget, *, steps: int = 12, step_size: float = 0.5,
+        drift: float = 1.0, clip_norm: float | None = None,
     ) -> Plan:  # fmt: skip
-        """Plan a descent whose cap is the whole budget; it ends after ``steps``, or when the cap is used up."""
+        """Plan a descent capped by the budget; it ends after ``steps`` or at the cap."""
         constants = problem.constants(budget.relation)
         moves = Spider(step_size, clip_norm or constants.lipschitz, constants.smoothness, drift)
         clipped = Assumption("gradients and differences of each record are clipped", "enforced")
-        why = Basis("privacy filter for Gaussian DP (Smith and Thakurta 2022)", budget.relation, budget.unit,
+        why = Basis("privacy filter for Gaussian DP (Smith and Thakurta "
+                    "2022)", budget.relation, budget.unit,
                     (clipped,), "idealised")  # fmt: skip
 
         def make(level: float) -> Step:
-            return Step(Descent(problem, Metered(problem.n, level, steps, budget.relation), moves), why)
+            return Step(
+                Descent(problem, Metered(problem.n, level, steps, budget.relation), moves), why
+            )
 
         return calibrate(make, budget)
 

@@ -1,40 +1,35 @@
-"""Each skeleton is one file outside the package; it gets planning, JSON, ledger, registry and audit without another."""
+"""Each skeleton is one file outside the package that gets planning, ledger and audit."""
 
 import json
-import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from dpfit.audit import audit_entry
 from dpfit.audit.auditor import audit_algorithm
 from dpfit.audit.neighbours import require_neighbours
+from dpfit.cli.app import app
 from dpfit.core import InteractionClosed, Run, plan_from_json, registry, resume
 from dpfit.core.registry import entry_of
 from dpfit.data.dataset import InMemory
 from dpfit.data.view import View
 from dpfit.ledger import Ledger
+from dpfit.mechanisms.prefix_sums import prefix_sums
 from dpfit.models import LogisticRegression
 from dpfit.noise import Source
 from dpfit.privacy import Budget, FilterExhausted
+from dpfit.solvers.gradient.localized import localized
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
+from dpfit.solvers.gradient.phased_sgd import phased_sgd
+from dpfit.solvers.gradient.sparse_descent import sparse_descent
 from dpfit.theory.bibliography import citations
 
 NAMES = (
     "positive_count",
-    "phased_sgd",
-    "sparse_descent",
-    "localized",
     "spider",
-    "prefix_sums",
-    "ftrl",
-    "filtered_mean",
     "model_averaging",
     "network",
     "experts",
@@ -46,13 +41,9 @@ BUDGETS = {
     "gdp": {"mu": 1.0},
     "zcdp": {"rho": 0.5},
 }
-STREAMS = ("prefix_sums", "experts")
+STREAMS = ("experts",)
 RUNS = {
-    "localized": 30,
-    "sparse_descent": 50,
     "spider": 60,
-    "phased_sgd": 60,
-    "filtered_mean": 60,
     "model_averaging": 60,
 }
 """Runs of an audit; 250 where one is quick."""
@@ -69,13 +60,19 @@ def budget_of(algorithm, kind, relation, **changes):
 def cases():
     for name in NAMES:
         algorithm = algorithm_of(name)
-        yield from ((name, relation, kind) for relation in algorithm.relations for kind in algorithm.guarantees)
+        yield from (
+            (name, relation, kind)
+            for relation in algorithm.relations
+            for kind in algorithm.guarantees
+        )
 
 
 def planned(name, relation="replace", kind=None, **options):
     algorithm = algorithm_of(name)
     problem, data, neighbour = algorithm.example(relation)
-    plan = algorithm.plan(problem, budget_of(algorithm, kind or algorithm.guarantees[-1], relation), **options)
+    plan = algorithm.plan(
+        problem, budget_of(algorithm, kind or algorithm.guarantees[-1], relation), **options
+    )
     return plan, data, neighbour
 
 
@@ -138,7 +135,10 @@ def test_its_row_in_the_docs_is_complete_and_its_reference_resolves(name):
     algorithm = algorithm_of(name)
     row = entry_of(algorithm, f"skeletons.{name}:{name}").to_json()
     assert row["name"] == name
-    assert all(row[fact] for fact in ("problem", "guarantees", "relations", "units", "tier", "summary", "reference"))
+    assert all(
+        row[fact]
+        for fact in ("problem", "guarantees", "relations", "units", "tier", "summary", "reference")
+    )
     cited = [*citations(algorithm.reference), *citations(planned(name)[0].basis.theorem)]
     assert cited
     assert [each.text for each in cited if each.reference is None] == []
@@ -146,7 +146,9 @@ def test_its_row_in_the_docs_is_complete_and_its_reference_resolves(name):
     assert type(algorithm)._plan.__doc__
 
 
-@pytest.mark.parametrize(("name", "relation"), list(dict.fromkeys((name, relation) for name, relation, _ in cases())))
+@pytest.mark.parametrize(
+    ("name", "relation"), list(dict.fromkeys((name, relation) for name, relation, _ in cases()))
+)
 def test_an_audit_does_not_break_it(name, relation):
     algorithm = algorithm_of(name)
     found = audit_algorithm(
@@ -158,24 +160,28 @@ def test_an_audit_does_not_break_it(name, relation):
 
 def test_an_audit_sees_a_stream_with_too_little_noise(monkeypatch):
     """A twentieth of the noise is planted: audits of streams have power."""
-    module = import_module("skeletons.prefix_sums")
+    module = import_module("dpfit.mechanisms.aggregates.prefix_sums")
     honest = module.add_gaussian
 
     def quiet(values, *, noise_multiplier, **options):
         return honest(values, noise_multiplier=noise_multiplier / 20, **options)
 
     monkeypatch.setattr(module, "add_gaussian", quiet)
-    assert audit_algorithm(module.prefix_sums, ("gdp",), runs=200, random_state=5).verdict == "broken"
+    assert audit_algorithm(prefix_sums, ("gdp",), runs=200, random_state=5).verdict == "broken"
 
 
 def test_streams_are_neighbours_in_one_batch():
-    _, data, neighbour = planned("prefix_sums", "add_remove")
+    _, data, neighbour = prefix_sums.example("add_remove")
     require_neighbours(data, neighbour, "add_remove")
     for first, second, match in (
         (data, data, "exactly one of the batches must differ, 0 do"),
         (data, (neighbour[0], neighbour[0], data[2]), "must differ, 2 do"),
         (data, neighbour[:2], "as many batches"),
-        (data, (data[0], data[1], InMemory([[5.0], [5.0]], [0.0, 0.0])), "differ by one, got 2 and 2"),
+        (
+            data,
+            (data[0], data[1], InMemory([[5.0], [5.0]], [0.0, 0.0])),
+            "differ by one, got 2 and 2",
+        ),
     ):
         with pytest.raises(ValueError, match=match):
             require_neighbours(first, second, "add_remove")
@@ -185,7 +191,25 @@ def test_an_audit_by_name_finds_an_installed_one(installed):
     assert audit_entry("gibbs_toy", runs=200, random_state=5).verdict != "broken"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if algorithm_of(name).solves.kind == "minimize"])
+def test_the_command_line_lists_shows_and_audits_an_installed_one(installed):
+    listed, shown, audited = (
+        CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
+        for arguments in (
+            ["algorithms", "--all", "--json"],
+            ["algorithms", "positive_count"],
+            ["audit", "positive_count", "--runs", "2000", "--json"],
+        )
+    )
+    assert "positive_count" in [row["name"] for row in json.loads(listed.stdout)]
+    assert algorithm_of("positive_count").summary in shown.stdout
+    assert [(row["subject"], row["verdict"]) for row in json.loads(audited.stdout)] == [
+        ("positive_count", "kept")
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if algorithm_of(name).solves.kind == "minimize"]
+)
 def test_its_plan_refuses_other_data_before_it_charges(name, tmp_path):
     plan, data, _ = planned(name)
     ledger = Ledger.create(tmp_path / "ledger")
@@ -196,69 +220,17 @@ def test_its_plan_refuses_other_data_before_it_charges(name, tmp_path):
     assert len(ledger.entries("people")) == 1
 
 
-# 1. Phased SGD.
-
-
-@pytest.mark.parametrize("relation", ["replace", "add_remove"])
-def test_no_neighbour_moves_a_pass_further_than_declared(relation):
-    """Coupled runs without noise: the same positions for all records but one, at steps of 2 / smoothness."""
-    from skeletons.phased_sgd import OnePass
-
-    problem = algorithm_of("phased_sgd").example(relation).problem
-    rng, worst = np.random.default_rng(7), 0.0
-    for trial in range(60):
-        rows, labels = rng.normal(size=(20, 2)), rng.choice([-1.0, 1.0], 20)
-        start = tuple(rng.normal(size=2) * 3)
-        one = OnePass(replace(problem, start=start), relation, 1.0, 8.0, float(rng.choice([0.1, 0.5, 1.0])))
-        changed = np.vstack([rows[:-1], rng.normal(size=2) * 9]), np.append(labels[:-1], -labels[-1])
-        other = InMemory(*changed) if relation == "replace" else InMemory(rows[:-1], labels[:-1])
-        views = [View(data, relation, "record", Source(trial)) for data in (InMemory(rows, labels), other)]
-        worst = max(worst, float(np.linalg.norm(np.subtract(*map(one.average, views)))) / one.movement)
-    assert 0.2 < worst <= 1.0
-
-
-def test_steps_that_expand_distances_are_refused():
-    from skeletons.phased_sgd import OnePass
-
-    problem = algorithm_of("phased_sgd").example("replace").problem
-    with pytest.raises(ValueError, match="expand"):
-        OnePass(problem, "replace", 1.0, 8.001, 1.0)
-
-
-# 2 and 3. Reductions take any solver, by `using`.
+# 2. Reductions take any solver, by `using`.
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 def test_reductions_wrap_reductions(relation):
-    local, phased, sparse = (algorithm_of(name) for name in ("localized", "phased_sgd", "sparse_descent"))
-    problem, data, _ = sparse.example(relation)
-    budget = budget_of(sparse, "gdp", relation)
-    for solver in (phased, local.using(copies=1, solver=noisy_gd.using(max_passes=3))):
-        plan = sparse.plan(problem, budget, solver=solver)
+    problem, data, _ = sparse_descent.example(relation)
+    budget = budget_of(sparse_descent, "gdp", relation)
+    for solver in (phased_sgd, localized.using(solver=noisy_gd.using(max_passes=3))):
+        plan = sparse_descent.plan(problem, budget, columns=1, solver=solver)
         assert plan_from_json(plan.to_json()) == plan
         assert np.count_nonzero(plan.run(data, random_state=1).output) <= 1
-
-
-def test_a_solver_that_ignores_the_centre_is_refused():
-    local, phased = algorithm_of("localized"), algorithm_of("phased_sgd")
-    problem = local.example("replace").problem
-    with pytest.raises(ValueError, match="phased_sgd does not support centre"):
-        local.plan(problem, Budget(mu=1.0), solver=phased)
-
-
-def test_sparse_descent_keeps_the_column_that_matters():
-    sparse, rng = algorithm_of("sparse_descent"), np.random.default_rng(1)
-    rows = rng.choice([-1.0, 1.0], (4000, 8)) / math.sqrt(8)
-    problem = replace(sparse.example("replace").problem, n=4000, n_features=8)
-    plan = sparse.plan(problem, Budget(mu=2.0))
-    assert np.flatnonzero(plan.run(InMemory(rows, rows[:, 5]), random_state=1).output).tolist() == [5]
-
-
-def test_nearest_ignores_one_point_far_away():
-    from skeletons.localized import Nearest
-
-    points = (np.zeros(2), np.full(2, 100.0), np.array([0.1, 0.0]), np.array([0.0, 0.1]))
-    assert np.abs(Nearest()(points)).max() < 1
 
 
 # 4. SPIDER.
@@ -290,11 +262,6 @@ def test_spider_never_spends_more_than_its_cap():
 # 5, 6 and 10. Streams.
 
 
-def batches(count, width):
-    rng = np.random.default_rng(3)
-    return [InMemory(rng.uniform(size=(2, width)) / 2, np.zeros(2)) for _ in range(count)]
-
-
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_stream_answers_its_rounds_and_no_more(name):
     plan, data, _ = planned(name)
@@ -324,92 +291,15 @@ def test_a_stream_is_killed_and_resumed_at_every_step(name, tmp_path):
         with pytest.raises(InteractionClosed):
             again.observe(data[0])
         release = again.close()
-        if name == "prefix_sums":
-            np.testing.assert_array_equal(release.value, np.array(before + after))
-        else:
-            assert list(release.value)[1:] == before + after
+        assert list(release.value)[1:] == before + after
     assert [entry.kind for entry in ledger.entries("people")].count("release") == len(data) + 1
-
-
-def test_a_stream_is_resumed_in_another_process(tmp_path):
-    plan, data, _ = planned("prefix_sums")
-    store, saved = tmp_path / "sums.state", tmp_path / "plan.json"
-    session = plan.open(store=store)
-    first = session.observe(data[0])
-    saved.write_text(json.dumps(plan.to_json()))
-    code = (
-        "import json, sys, numpy as np, skeletons.prefix_sums\n"
-        "from dpfit.core import plan_from_json, resume\n"
-        "from dpfit.data.dataset import InMemory\n"
-        "plan = plan_from_json(json.load(open(sys.argv[2])))\n"
-        "session = resume(plan, sys.argv[1])\n"
-        "last = session.last.tolist()\n"
-        "for _ in range(2): session.observe(InMemory(np.ones((2, 1)), np.zeros(2)))\n"
-        "sys.stdout.write(json.dumps([last, session.done, session.close().value.tolist()[0]]))\n"
-    )
-    here = Path(__file__).parents
-    paths = os.pathsep.join(map(str, (here[2] / "src", here[1])))
-    out = subprocess.run(
-        [sys.executable, "-c", code, str(store), str(saved)], capture_output=True, text=True, check=True,
-        env=os.environ | {"PYTHONPATH": paths},
-    )  # fmt: skip
-    assert json.loads(out.stdout) == [first.tolist(), True, first.tolist()]
-
-
-def test_prefix_sums_are_sums_plus_noise_of_the_planned_size():
-    from dpfit.core import Interact
-    from skeletons.prefix_sums import Sums
-
-    prefix_sums = algorithm_of("prefix_sums")
-    plan = prefix_sums.plan(Interact(workload=Sums(dimension=1, bound=1.0), rounds=8), Budget(mu=1e6))
-    stream = batches(8, 1)
-    exact = np.cumsum([batch.matrix.sum() for batch in stream])
-    np.testing.assert_allclose(plan.run(stream).value[:, 0], exact, atol=1e-2)
-
-
-@pytest.mark.parametrize("relation", ["replace", "add_remove"])
-def test_no_record_moves_the_released_steps_further_than_the_noise_covers(relation):
-    """The steps that get noise are a Gaussian mechanism of sensitivity norm(coefficients) times that of one batch."""
-    plan, data, neighbour = planned("prefix_sums", relation, "gdp")
-    c = plan.mechanism.aggregate.coefficients
-    sums = [np.array([batch.matrix.sum() for batch in stream]) for stream in (data, neighbour)]
-    encode = np.array([[c[i - j] if i >= j else 0.0 for j in range(len(c))] for i in range(len(c))])
-    np.testing.assert_allclose(encode @ encode, np.tril(np.ones_like(encode)))
-    moved = np.linalg.norm(encode @ (sums[0] - sums[1]))
-    assert moved == pytest.approx(np.linalg.norm(c) * (2 if relation == "replace" else 1))
-
-
-def test_ftrl_runs_on_a_table_and_on_a_stream():
-    ftrl = algorithm_of("ftrl")
-    problem, data, _ = ftrl.example("replace")
-    table, stream = ftrl.plan(problem, Budget(mu=1.0)), ftrl.plan(problem, Budget(mu=1.0), stream=True)
-    assert table.event == stream.event
-    assert [a.status for a in stream.basis.assumptions] == ["declared"]
-    assert table.run(data, random_state=1).value.shape == (2,)
-    arriving = [InMemory(data.matrix[i::4], data.labels[i::4]) for i in range(4)]
-    assert stream.run(arriving, random_state=1).value.shape == (2,)
-    with pytest.raises(ValueError, match="sequence of batches"):
-        stream.run(data)
-    with pytest.raises(ValueError, match="call step"):
-        table.open(data).observe(arriving[0])
 
 
 # 7 and 8. Users.
 
 
-def test_users_that_disagree_halt_the_descent():
-    plan, data, _ = planned("filtered_mean", kind="approximate")
-    sure = replace(plan, mechanism=replace(plan.mechanism, aggregate=replace(
-        plan.mechanism.aggregate, epsilon=1e6, noise_multiplier=1e-6, radius=0.1
-    )))  # fmt: skip
-    release = sure.run(data, random_state=1)
-    assert release.halted
-    np.testing.assert_array_equal(release.value, [0.0, 0.0])
-
-
-@pytest.mark.parametrize("name", ["filtered_mean", "model_averaging"])
-def test_data_without_users_is_refused(name):
-    plan, data, _ = planned(name)
+def test_data_without_users_is_refused():
+    plan, data, _ = planned("model_averaging")
     with pytest.raises(ValueError, match="user ids"):
         plan.run(InMemory(data.matrix, data.labels))
 
@@ -437,15 +327,24 @@ def test_a_network_descends_and_gives_its_layers_back():
     value = network.plan(problem, Budget(mu=5.0), max_passes=60).run(data, random_state=1).value
     layers = problem.parameters.unravel(value)
     assert {name: layer.shape for name, layer in layers.items()} == {"hidden": (2, 3), "out": (3,)}
-    loss = [problem.loss.value(at, data.matrix, data.labels).mean() for at in (problem.origin, value)]
+    loss = [
+        problem.loss.value(at, data.matrix, data.labels).mean() for at in (problem.origin, value)
+    ]
     assert loss[1] < loss[0]
 
 
 def test_the_gradient_of_the_network_is_that_of_its_value():
     loss, rng = algorithm_of("network").example("replace").problem.loss, np.random.default_rng(4)
-    theta, rows, labels = rng.normal(size=9), rng.normal(size=(4, 2)), np.array([1.0, -1.0, 1.0, -1.0])
+    theta, rows, labels = (
+        rng.normal(size=9),
+        rng.normal(size=(4, 2)),
+        np.array([1.0, -1.0, 1.0, -1.0]),
+    )
     steps = 1e-6 * np.eye(9)
-    slopes = [(loss.value(theta + h, rows, labels) - loss.value(theta - h, rows, labels)) / 2e-6 for h in steps]
+    slopes = [
+        (loss.value(theta + h, rows, labels) - loss.value(theta - h, rows, labels)) / 2e-6
+        for h in steps
+    ]
     np.testing.assert_allclose(loss.gradient(theta, rows, labels), np.transpose(slopes), atol=1e-8)
 
 
@@ -458,14 +357,16 @@ def test_the_sampler_keeps_its_range_exactly(relation):
     plan, data, neighbour = planned("gibbs_toy", relation, "pure")
     mechanism, logs = plan.mechanism, []
     for each in (data, neighbour):
-        losses, _ = each.gradients(mechanism.problem.loss, mechanism.candidates, **mechanism.problem.guards)
+        losses, _ = each.gradients(
+            mechanism.problem.loss, mechanism.candidates, **mechanism.problem.guards
+        )
         scores = -mechanism.beta * losses
         logs.append(scores - np.logaddexp.reduce(scores))
     moved = logs[0] - logs[1]
     assert 0.2 < np.ptp(moved) <= 1.0
 
 
-@pytest.mark.parametrize("solver", ["noisy_gd", "phased_sgd", "ftrl"])
+@pytest.mark.parametrize("solver", ["noisy_gd", "phased_sgd"])
 def test_an_estimator_takes_solvers_as_names_and_objects(solver, installed):
     from skeletons.estimator import TinyClassifier
 
@@ -473,7 +374,9 @@ def test_an_estimator_takes_solvers_as_names_and_objects(solver, installed):
     rows = rng.normal(size=(1000, 2)) / 3
     labels = np.where(rows[:, 0] > 0, 1, 0)
     by_name = TinyClassifier(solver=solver, epsilon=5.0).fit(rows, labels, random_state=1)
-    by_object = TinyClassifier(solver=registry.find(solver), epsilon=5.0).fit(rows, labels, random_state=1)
+    by_object = TinyClassifier(solver=registry.find(solver), epsilon=5.0).fit(
+        rows, labels, random_state=1
+    )
     np.testing.assert_array_equal(by_name.coef_, by_object.coef_)
     assert Budget(epsilon=5.0, delta=1e-6).admits(by_name.guarantee_.event)
     assert set(by_name.predict(rows)) <= {-1.0, 1.0}
@@ -482,7 +385,7 @@ def test_an_estimator_takes_solvers_as_names_and_objects(solver, installed):
 def test_a_model_takes_a_skeleton_as_its_solver():
     rows = np.random.default_rng(1).uniform(-1, 1, (500, 2))
     public = {"epsilon": 5.0, "delta": 1e-6, "bounds": (-1.0, 1.0)}
-    for name in ("phased_sgd", "ftrl"):
+    for name in ("spider",):
         model = LogisticRegression(solver=algorithm_of(name), **public).fit(rows, rows[:, 0] > 0)
         assert model.plan_.algorithm == name
         assert set(model.predict(rows)) <= {False, True}

@@ -7,18 +7,33 @@ import numpy as np
 import pytest
 
 from dpfit.core import Forecast, LeftOut, Minimize, Risk
+from dpfit.core.examples import opposite_records
 from dpfit.core.mechanism import Run
 from dpfit.data.dataset import InMemory
+from dpfit.data.view import view_of
 from dpfit.geometry import L2Ball
 from dpfit.ledger import NotChargeable
-from dpfit.ledger.price import price
-from dpfit.losses import Bounds, Hinge, Huber, HuberDistance, Logistic, SmoothedHinge, Softmax, Squared
+from dpfit.ledger.cost import cost_in_currency
+from dpfit.losses import (
+    Bounds,
+    Hinge,
+    Huber,
+    HuberDistance,
+    Logistic,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+)
 from dpfit.noise import Source
-from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy import Budget, BudgetUnreachable
 from dpfit.solvers.auto import TUNING, auto, candidates
-from dpfit.solvers.perturbation.objective_perturbation import ObjectivePerturbation, objective_perturbation
+from dpfit.solvers.perturbation.objective_perturbation import (
+    ObjectivePerturbation,
+    objective_perturbation,
+)
 
-SOLVERS = {algorithm.name: algorithm for algorithm in candidates()}
+ANY_PROBLEM = opposite_records("replace").problem
+SOLVERS = {algorithm.name: algorithm for algorithm in candidates(ANY_PROBLEM)}
 
 
 def left_out(plan):
@@ -45,7 +60,12 @@ def logistic(n=10_000, d=20, **more):
     return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, **more)
 
 
-BUDGETS = [Budget(epsilon=0.1, delta=1e-6), Budget(epsilon=3.0, relation="add_remove"), Budget(mu=1.0), Budget(rho=0.1)]
+BUDGETS = [
+    Budget(epsilon=0.1, delta=1e-6),
+    Budget(epsilon=3.0, relation="add_remove"),
+    Budget(mu=1.0),
+    Budget(rho=0.1),
+]
 LOSSES = [Logistic(), Huber(0.2), SmoothedHinge(0.5)]
 
 
@@ -60,20 +80,29 @@ def test_the_plan_is_that_of_the_solver_with_the_smallest_risk(loss, budget):
     risks = [candidate.risk for candidate in chosen.considered]
     assert risks == sorted(risks)
     assert chosen.guarantee.meets(budget)
-    expected = set(SOLVERS) - ({"noisy_gd", "preconditioned_gd"} if budget.kind == "pure" else set())
+    expected = set(SOLVERS) - (
+        {"noisy_gd", "preconditioned_gd"} if budget.kind == "pure" else set()
+    )
     assert {candidate.name for candidate in chosen.considered} == expected
     for candidate in chosen.considered:
-        assert f"considered {candidate.name}: predicted risk {candidate.risk:.3g}" in chosen.explain()
-    assert sorted(refusal.split()[0].rstrip(":") for refusal in left_out(chosen)) == sorted(set(SOLVERS) - expected)
+        assert (
+            f"considered {candidate.name}: predicted risk {candidate.risk:.3g}" in chosen.explain()
+        )
+    assert sorted(refusal.split()[0].rstrip(":") for refusal in left_out(chosen)) == sorted(
+        set(SOLVERS) - expected
+    )
     assert all(f"left out   {refusal}" in chosen.explain() for refusal in left_out(chosen))
 
 
 def test_it_says_why_this_one():
     least, next_one = auto.plan(logistic(), Budget(epsilon=1.0)).considered[:2]
-    why = f"{least.name}: the least predicted risk, {least.risk / next_one.risk:.2g} of that of {next_one.name}"
+    why = (
+        f"{least.name}: the least predicted risk, {least.risk / next_one.risk:.2g} of that of "
+        f"{next_one.name}"
+    )
     assert f"chosen     {why}" in auto.plan(logistic(), Budget(epsilon=1.0)).explain()
-    alone = auto.plan(replace(logistic(), loss=Hinge()), Budget(mu=1.0)).explain()
-    assert "chosen     noisy_gd: the only one that can do this" in alone
+    alone = auto.plan(replace(logistic(), loss=Hinge()), Budget(epsilon=1.0)).explain()
+    assert "chosen     phased_sgd: the only one that can do this" in alone
 
 
 @pytest.mark.parametrize(("n", "epsilon"), list(itertools.product([500, 20_000], [0.1, 5.0])))
@@ -92,7 +121,9 @@ def test_a_forecast_refuses_what_a_plan_refuses():
         objective_perturbation.forecast(replace(logistic(), loss=Hinge()), Budget(epsilon=1.0))
 
 
-@pytest.mark.parametrize("budget", [Budget(epsilon=1.0), Budget(epsilon=1.0, delta=1e-6)], ids=["pure", "approximate"])
+@pytest.mark.parametrize(
+    "budget", [Budget(epsilon=1.0), Budget(epsilon=1.0, delta=1e-6)], ids=["pure", "approximate"]
+)
 def test_a_plan_has_one_predicted_risk(budget):
     """That of the ranking, for the plan and on every line that shows one for it."""
     plan = auto.plan(logistic(), budget)
@@ -123,7 +154,7 @@ def test_the_next_best_is_planned_if_the_best_cannot_be(monkeypatch, favour):
     before = auto.plan(logistic(), Budget(epsilon=1.0, delta=1e-6))
 
     def unreachable(self, problem, budget, *, ridge=None):
-        raise NotReachable("no noise meets this budget")
+        raise BudgetUnreachable("no noise meets this budget")
 
     monkeypatch.setattr(ObjectivePerturbation, "_plan", unreachable)
     after = auto.plan(logistic(), Budget(epsilon=1.0, delta=1e-6))
@@ -131,21 +162,35 @@ def test_the_next_best_is_planned_if_the_best_cannot_be(monkeypatch, favour):
     assert "objective_perturbation: no noise meets this budget" in left_out(after)
 
 
-def test_losses_with_kinks_are_left_to_noisy_gd():
+def test_losses_with_kinks_are_left_to_noisy_gd_and_phased_sgd():
     problem = Minimize(n=1000, loss=Hinge(), bounds=Bounds(1.0), n_features=5)
     plan = auto.plan(problem, Budget(epsilon=1.0, delta=1e-6))
-    assert [c.name for c in plan.considered] == ["noisy_gd"]
-    assert any(line.startswith("preconditioned_gd is skipped for losses with kinks") for line in left_out(plan))
-    with pytest.raises(ValueError, match=r"no solver can do this: noisy_gd cannot.*; objective_pert.* needs a smooth"):
-        auto.plan(problem, Budget(epsilon=1.0))
+    assert {c.name for c in plan.considered} == {"noisy_gd", "phased_sgd"}
+    assert any(
+        line.startswith("preconditioned_gd is skipped for losses with kinks")
+        for line in left_out(plan)
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"no solver can do this: noisy_gd cannot.*; objective_pert.* needs a smooth",
+    ):
+        auto.plan(replace(problem, loss=Hinge().enveloped(0.5)), Budget(epsilon=1.0))
 
 
 @pytest.mark.parametrize(
     "problem",
     [
         Minimize(n=1000, loss=Softmax(3), bounds=Bounds(1.0), n_features=4),
-        Minimize(n=1000, loss=HuberDistance(0.1), bounds=Bounds(1.0), n_features=3, domain=L2Ball(3, 1.0)),
-        Minimize(n=1000, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=3, domain=L2Ball(3, 2.0)),
+        Minimize(
+            n=1000, loss=HuberDistance(0.1), bounds=Bounds(1.0), n_features=3, domain=L2Ball(3, 1.0)
+        ),
+        Minimize(
+            n=1000,
+            loss=Squared(),
+            bounds=Bounds(1.0, -1.0, 1.0),
+            n_features=3,
+            domain=L2Ball(3, 2.0),
+        ),
         logistic(n=1, d=1),
         logistic(n=10**8, d=1, ridge=0.3),
     ],
@@ -162,28 +207,35 @@ def test_large_tables_get_no_matrix():
         plan = auto.plan(problem, Budget(mu=1.0))
         assert "preconditioned_gd" not in {candidate.name for candidate in plan.considered}
         assert left_out(plan) == [
-            "preconditioned_gd is skipped above 500 columns or 2e7 entries; pass solver='preconditioned_gd' to use it"
+            "preconditioned_gd is skipped above 500 columns or 2e7 entries; pass "
+            "solver='preconditioned_gd' to use it"
         ]
 
 
 @pytest.mark.parametrize("currency", ["gdp", "zcdp", "pure"])
 def test_a_currency_takes_the_least_risk_among_the_least_costs(currency):
-    """Few dimensions, where pure epsilon is the smaller noise for an (epsilon, delta) budget, and expensive in mu^2."""
+    """Low dimension: pure epsilon has less noise at (epsilon, delta), but costs much mu^2."""
     problem, budget = logistic(n=3000, d=3), Budget(epsilon=1.0, delta=1e-6)
     plain, chosen = auto.plan(problem, budget), auto.plan(problem, budget, currency=currency)
     assert {c.name for c in chosen.considered} == {c.name for c in plain.considered}
     costs = {}
     for candidate in plain.considered:
         try:
-            costs[candidate.name] = price(SOLVERS[candidate.name].plan(problem, budget).guarantee, currency).amount
+            costs[candidate.name] = cost_in_currency(
+                SOLVERS[candidate.name].plan(problem, budget).guarantee, currency
+            ).amount
         except NotChargeable:
             continue
-    cheap = [c.name for c in plain.considered if costs.get(c.name, np.inf) <= 1.01 * min(costs.values())]
+    cheap = [
+        c.name for c in plain.considered if costs.get(c.name, np.inf) <= 1.01 * min(costs.values())
+    ]
     assert [c.name for c in chosen.considered][: len(cheap)] == cheap
     assert chosen.considered[0].name == cheap[0]
-    assert price(chosen.guarantee, currency).amount == costs[cheap[0]]
+    assert cost_in_currency(chosen.guarantee, currency).amount == costs[cheap[0]]
     if cheap[0] != plain.considered[0].name:
-        assert f"the least predicted risk at the least cost in {currency} currency" in chosen.explain()
+        assert (
+            f"the least predicted risk at the least cost in {currency} currency" in chosen.explain()
+        )
 
 
 def test_a_currency_changes_the_choice(favour):
@@ -205,7 +257,9 @@ def test_equal_risks_are_ranked_by_name(monkeypatch):
 
         def equal(self, problem, budget, forecast=forecast, **options):
             found = forecast(problem, budget, **options)
-            return Forecast(Risk(1.0, "excess empirical risk"), found.work, found.options, found.plan)
+            return Forecast(
+                Risk(1.0, "excess empirical risk"), found.work, found.options, found.plan
+            )
 
         monkeypatch.setattr(type(solver), "forecast", equal)
     plan = auto.plan(logistic(), Budget(mu=1.0))
@@ -213,29 +267,51 @@ def test_equal_risks_are_ranked_by_name(monkeypatch):
 
 
 def test_max_passes_is_kept():
-    chosen = auto.plan(Minimize(n=99, loss=Hinge(), bounds=Bounds(1.0), n_features=2), Budget(mu=1.0), max_passes=7)
+    chosen = auto.plan(
+        Minimize(n=99, loss=Hinge().enveloped(0.5), bounds=Bounds(1.0), n_features=2),
+        Budget(mu=1.0),
+        max_passes=7,
+    )
     assert chosen.work.passes == 7
     assert {c.name for c in auto.plan(logistic(), Budget(mu=1.0), max_passes=7).considered} == {
         "noisy_gd",
+        "phased_sgd",
         "preconditioned_gd",
     }
-    with pytest.raises(ValueError, match=r"objective_perturbation: takes 20 passes, 7 are allowed"):
-        auto.plan(logistic(), Budget(epsilon=1.0), max_passes=7)
+    pure = auto.plan(logistic(), Budget(epsilon=1.0), max_passes=7)
+    assert "objective_perturbation: takes 20 passes, 7 are allowed" in left_out(pure)
 
 
+@pytest.mark.parametrize("loss", [Logistic(), Hinge()], ids=str)
+def test_one_pass_goes_to_phased_sgd(loss):
+    problem = Minimize(n=10**6, loss=loss, bounds=Bounds(1.0), n_features=20)
+    chosen = auto.plan(problem, Budget(epsilon=1.0, delta=1e-8), max_passes=1)
+    assert chosen.algorithm == chosen.considered[0].name == "phased_sgd"
+    assert "noisy_gd" in {each.name for each in chosen.considered}
+    assert chosen.work.passes <= 1
+
+
+@pytest.mark.slow
 def test_the_better_solver_is_picked_where_the_difference_is_clear():
-    """Many columns and a middling budget: a descent. Few columns and a large one: anything but noise on the output."""
+    """Many columns, middling budget: descent. Few, large: anything but output noise."""
     rng = np.random.default_rng(5)
     perturbations = ("objective_perturbation", "output_perturbation")
-    for n, d, epsilon, beaten in ((3000, 60, 2.0, perturbations), (2000, 5, 8.0, perturbations[1:])):
+    for n, d, epsilon, beaten in (
+        (3000, 60, 2.0, perturbations),
+        (2000, 5, 8.0, perturbations[1:]),
+    ):
         rows = rng.standard_normal((n, d))
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         labels = np.where(rng.random(n) < 1 / (1 + np.exp(-4 * np.sqrt(d) * rows[:, 0])), 1.0, -1.0)
-        data, problem, budget = InMemory(rows, labels), logistic(n=n, d=d), Budget(epsilon=epsilon, delta=1e-6)
+        problem, budget = logistic(n=n, d=d), Budget(epsilon=epsilon, delta=1e-6)
         losses = {}
         for name, solver in SOLVERS.items():
-            values = solver.plan(problem, budget).execute_many(data, Run(Source(6)), 8)
-            thetas = np.array([value[-1] if isinstance(value, tuple) else value for value in values])
+            source = Source(6)
+            view = view_of(InMemory(rows, labels), "replace", "record", source)
+            values = solver.plan(problem, budget).execute_many(view, Run(source), 8)
+            thetas = np.array(
+                [value[-1] if isinstance(value, tuple) else value for value in values]
+            )
             losses[name] = np.log1p(np.exp(-labels * (thetas @ rows.T))).mean(axis=1)
         picked = auto.plan(problem, budget).considered[0].name
         for name, reached in losses.items():

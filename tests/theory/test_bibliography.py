@@ -1,4 +1,4 @@
-"""Every citation leads to a work: in guarantees, in the catalogue, in the docs and in docstrings."""
+"""Every citation leads to a work: in guarantees, catalogue, docs and docstrings."""
 
 from pathlib import Path
 
@@ -46,7 +46,10 @@ def test_works_cited_by_year_are_in_the_bibliography(folder):
         ("Dwork and Roth (2014) Theorem 3.23; Dwork and Roth 2014", ["Dwork and Roth (2014)"]),
         ("Gaussian DP, Dong, Roth and\n    Su 2022)", ["Dong, Roth and Su (2022)"]),
         ("Ledoit and Péché (2011); Wang (2018)", ["Ledoit and Peche (2011)", "Wang (2018)"]),
-        ("noisy steps (docs/explanation/trajectory.md, Theorem 2)", ["docs/explanation/trajectory.md"]),
+        (
+            "noisy steps (docs/explanation/trajectory.md, Theorem 2)",
+            ["docs/explanation/trajectory.md"],
+        ),
         ("Gaussian mechanism; group privacy", []),
     ],
 )
@@ -71,7 +74,9 @@ def test_an_unknown_citation_is_reported(text):
 
 def test_works_are_complete_and_keys_are_unique():
     works = bibliography()
-    assert len({work.key for work in works}) == len(works) == len(DOCUMENTS) + len(WORKS) + len(PAGES)
+    assert (
+        len({work.key for work in works}) == len(works) == len(DOCUMENTS) + len(WORKS) + len(PAGES)
+    )
     assert all(work.title and work.venue for work in works)
     assert all(work.authors and work.year for work in WORKS)
     assert all((ROOT / page.key).is_file() for page in PAGES)

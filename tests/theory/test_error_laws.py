@@ -27,7 +27,9 @@ def test_density_tail_moments_and_information_are_one_law(shape):
 
     assert integral(density) == pytest.approx(1, abs=1e-10)
     for order in (1.0, 2.0, 3.5):
-        assert integral(lambda x, q=order: x**q * density(x)) == pytest.approx(law.moment(order, shape), rel=1e-9)
+        assert integral(lambda x, q=order: x**q * density(x)) == pytest.approx(
+            law.moment(order, shape), rel=1e-9
+        )
     score = integral(lambda x: (shape * x ** (shape - 1)) ** 2 * density(x))
     assert score == pytest.approx(law.fisher_information(shape), rel=1e-8)
     for x in (0.1, 0.7, 1.4):
@@ -38,7 +40,9 @@ def test_density_tail_moments_and_information_are_one_law(shape):
 
 def test_shape_two_is_a_normal_law_of_variance_one_half():
     assert law.moment(2.0, 2.0) == pytest.approx(0.5)
-    assert float(law.survival(0.9, 2.0)) == pytest.approx(2 * stats.norm(scale=math.sqrt(0.5)).sf(0.9), rel=1e-12)
+    assert float(law.survival(0.9, 2.0)) == pytest.approx(
+        2 * stats.norm(scale=math.sqrt(0.5)).sf(0.9), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("number", [1, 7, 1000, 10**6])
@@ -72,26 +76,32 @@ TABLE = {
 def test_errors_match_the_tabulated_values(case):
     number, shape, scale = case
     errors = IndependentErrors(float(shape), scale, number)
-    assert [errors.size("max"), errors.size(0.95), errors.size("average")] == pytest.approx(TABLE[case], rel=2e-3)
+    assert [errors.size("max"), errors.size(0.95), errors.size("average")] == pytest.approx(
+        TABLE[case], rel=2e-3
+    )
 
 
 @pytest.mark.parametrize("number", [1, 2, 10, 500])
 def test_cube_errors_against_quadrature(number):
-    """One coordinate is uniform on [-R, R] with R of law Gamma(k + 1); the largest has the law Gamma(k)."""
+    """A coordinate is uniform on [-R, R], R of law Gamma(k + 1); the largest is Gamma(k)."""
     errors = CubeErrors(0.5, number)
     radius = stats.gamma(number + 1, scale=0.5)
     ends = radius.ppf(1e-14), radius.isf(1e-14)
     for level in (0.1, 0.5, 0.95):
         x = errors.quantile(level)
-        outside = integrate.quad(lambda r, x=x: (1 - x / r) * radius.pdf(r), max(x, ends[0]), ends[1], limit=300)[0]
+        outside = integrate.quad(
+            lambda r, x=x: (1 - x / r) * radius.pdf(r), max(x, ends[0]), ends[1], limit=300
+        )[0]
         assert outside == pytest.approx(1 - level, rel=1e-6)
-        assert stats.gamma(number, scale=0.5).cdf(errors.max_quantile(level)) == pytest.approx(level, rel=1e-9)
+        assert stats.gamma(number, scale=0.5).cdf(errors.max_quantile(level)) == pytest.approx(
+            level, rel=1e-9
+        )
     assert errors.expected_max == pytest.approx(0.5 * number)
     assert errors.average == pytest.approx(0.5 * radius.mean())
 
 
 def test_cube_quantiles_match_the_tabulated_values():
-    """At epsilon = 1, 95% of the largest errors are below 15.7 (k = 10), 62.2 (k = 50) and 117 (k = 100)."""
+    """At epsilon = 1, 95% of largest errors are below 15.7, 62.2, 117 (k = 10, 50, 100)."""
     assert [CubeErrors(1.0, k).max_quantile(0.95) for k in (10, 50, 100)] == pytest.approx(
         [15.7, 62.2, 117.0], abs=0.05
     )
@@ -107,10 +117,12 @@ def test_ball_errors_of_one_answer_are_laplace(level):
 
 
 def test_ball_errors_by_a_radius_and_a_direction():
-    """Another way to draw the law, a Gamma radius and a uniform direction: 100,000 draws, five standard errors."""
+    """Drawn by a Gamma radius and a uniform direction: 100,000 draws, five standard errors."""
     rng, number, draws = np.random.default_rng(8), 7, 100_000
     ways = rng.standard_normal((draws, number))
-    errors = np.abs(ways / np.linalg.norm(ways, axis=1, keepdims=True)) * rng.gamma(number, size=(draws, 1))
+    errors = np.abs(ways / np.linalg.norm(ways, axis=1, keepdims=True)) * rng.gamma(
+        number, size=(draws, 1)
+    )
     law, largest = BallErrors(1.0, number), errors.max(axis=1)
     assert abs(largest.mean() - law.expected_max) < 5 * largest.std() / np.sqrt(draws)
     assert abs(errors[:, 0].mean() - law.average) < 5 * errors[:, 0].std() / np.sqrt(draws)

@@ -19,7 +19,9 @@ def laws(count, seed=0):
     for _ in range(count):
         m = 10 ** random.uniform(-1, 3)
         kinks, slopes = random.uniform(-1, 1, 4), random.uniform(0, 20, 4)
-        potential = m / 2 * (x - random.uniform(-1.5, 1.5)) ** 2 + (slopes * np.abs(x[:, None] - kinks)).sum(axis=1)
+        potential = m / 2 * (x - random.uniform(-1.5, 1.5)) ** 2 + (
+            slopes * np.abs(x[:, None] - kinks)
+        ).sum(axis=1)
         weights = np.exp(-(potential - potential.min()))
         yield x, weights / weights.sum(), potential, m
 
@@ -43,14 +45,16 @@ class TestGibbs:
         for x, law, potential, m in laws(40, seed=1):
             mode = x[np.argmin(potential)]
             for tail in (0.5, 0.05):
-                assert law[np.abs(x - mode) > gibbs.distance_quantile(1, m, tail) + 1e-3].sum() <= tail
+                assert (
+                    law[np.abs(x - mode) > gibbs.distance_quantile(1, m, tail) + 1e-3].sum() <= tail
+                )
             mean = law @ x
             assert abs(mean - mode) <= gibbs.mean_to_mode(1, m) + 1e-3
             for distance in (0.5 / math.sqrt(m), 2 / math.sqrt(m)):
                 assert law[x - mean > distance].sum() <= gibbs.lipschitz_tail(1.0, m, distance)
 
     def test_one_sided_normal_coordinates_break_the_printed_mean_to_mode_bound(self):
-        """Potential x^2 / 2 above zero, 100 x^2 / 2 below: each coordinate's mean is 0.718 from its mode."""
+        """x^2 / 2 above zero, 100 x^2 / 2 below: each mean is 0.718 from its mode."""
         x = np.linspace(-2, 10, 200_001)
         law = np.exp(-np.where(x > 0, 1.0, 100.0) * x**2 / 2)
         mean = float(law @ x / law.sum())
@@ -85,11 +89,13 @@ class TestGibbs:
             middle = np.argmax(law)
             least = math.log(law[middle] / (x[1] - x[0])) - (potential.max() - potential[middle])
             assert least >= gibbs.log_least_density(1, np.ptp(potential), 1.0) - 1e-3
-        assert math.exp(gibbs.log_least_density(3, 0.0, 2.0)) == pytest.approx(3 / (4 * math.pi * 8))
+        assert math.exp(gibbs.log_least_density(3, 0.0, 2.0)) == pytest.approx(
+            3 / (4 * math.pi * 8)
+        )
         assert math.isfinite(gibbs.log_least_density(500, 2.4e6, 1.0))
 
     def test_total_variation_to_w_infinity(self):
-        """Mass moved from one end of an interval to the other, as much as is allowed, and a tenth more in distance."""
+        """Mass moved between an interval's ends, as allowed, and 10% more in distance."""
         x = (np.arange(2000) + 0.5) / 1000 - 1
         law = np.full(2000, 1 / 2000)
         floor = gibbs.log_least_density(1, 0.0, 1.0)
@@ -102,7 +108,9 @@ class TestGibbs:
             assert distances.quantile_distance(x, law, moved) <= distance
             assert gibbs.distance_from_variation(1, floor, xi) == pytest.approx(distance)
         in_l1 = gibbs.log_variation_for_distance(5, -3.0, 0.1, norm=1)
-        assert in_l1 == pytest.approx(gibbs.log_variation_for_distance(5, -3.0, 0.1) - 2.5 * math.log(5))
+        assert in_l1 == pytest.approx(
+            gibbs.log_variation_for_distance(5, -3.0, 0.1) - 2.5 * math.log(5)
+        )
 
 
 class TestDistances:
@@ -127,12 +135,14 @@ class TestDistances:
         shift = np.array([0.03, 0.04])
         moved = distances.bottleneck_distance(points, random.permutation(points + shift))
         assert 0 < moved <= 0.05 * (1 + 1e-9)
-        assert distances.bottleneck_distance(points, 3 + points) == pytest.approx(3 * math.sqrt(2), rel=0.3)
+        assert distances.bottleneck_distance(points, 3 + points) == pytest.approx(
+            3 * math.sqrt(2), rel=0.3
+        )
 
 
 class TestCloseness:
     def test_normal_laws_in_a_row(self):
-        """P, R, R', P' at 0, a, a + e, 2 a + e: the exact delta of P against P' is at most that of the chain."""
+        """P, R, R', P' at 0, a, a + e, 2 a + e: exact delta of P, P' is at most the chain's."""
         a, e = 0.1, 0.4
         for level in (0.1, 0.3):
             close, ideal = ((level, float(gaussian.delta(s, level))) for s in (a, e))
@@ -163,9 +173,11 @@ class TestCloseness:
 
 class TestHardInstances:
     def test_value_queries(self):
-        """Signs estimated from queries along the axes are wrong with probability Phi(-1/2): above the bound."""
+        """Signs from axis queries are wrong with probability Phi(-1/2): above the bound."""
         instance = hard_instances.ValueQueries(4, 2.0, 3.0, 40)
-        assert instance.dimension * (instance.drift**2 + instance.deviation**2) == pytest.approx(9.0)
+        assert instance.dimension * (instance.drift**2 + instance.deviation**2) == pytest.approx(
+            9.0
+        )
         wrong = ndtr(-instance.drift / instance.deviation * math.sqrt(40 / 4))
         assert wrong == pytest.approx(ndtr(-0.5))
         signs = np.ones(4)
@@ -185,11 +197,17 @@ class TestHardInstances:
         packing = hard_instances.Packing(hard_instances.greedy_packing(disc, 0.4), 0.4)
         centres = packing.centres
         assert (1 / 0.4) ** 2 <= len(centres) <= (3 / 0.4) ** 2
-        assert np.all(np.linalg.norm(centres[:, None] - centres, axis=2) + 9 * np.eye(len(centres)) >= 0.4)
-        bits = packing.bits(random.uniform(size=len(centres)), random.uniform(size=(200, len(centres))))
+        assert np.all(
+            np.linalg.norm(centres[:, None] - centres, axis=2) + 9 * np.eye(len(centres)) >= 0.4
+        )
+        bits = packing.bits(
+            random.uniform(size=len(centres)), random.uniform(size=(200, len(centres)))
+        )
         points = disc[:200]
         values = np.array([packing.values(p, bits) for p in points])
-        slopes = np.abs(values[1:] - values[:-1]).max(axis=1) / np.linalg.norm(np.diff(points, axis=0), axis=1)
+        slopes = np.abs(values[1:] - values[:-1]).max(axis=1) / np.linalg.norm(
+            np.diff(points, axis=0), axis=1
+        )
         assert slopes.max() <= packing.lipschitz * (1 + 1e-9)
         # A centre is worth its share of ones, and no other point more than the best of them.
         at_centres = np.array([packing.values(c, bits).mean() for c in centres])
@@ -199,7 +217,9 @@ class TestHardInstances:
         assert packing.chosen(centres[3] + 0.01) == 3
 
     def test_a_stalled_diffusion(self):
-        moved = math.sqrt(2 / 5000) * np.linalg.norm(np.random.default_rng(9).normal(size=(2000, 50)), axis=1)
+        moved = math.sqrt(2 / 5000) * np.linalg.norm(
+            np.random.default_rng(9).normal(size=(2000, 50)), axis=1
+        )
         assert moved.max() <= hard_instances.stalled_displacement(50, 1 / 5000) < 1 / 3
         assert np.median(moved) > 0.4 * hard_instances.stalled_displacement(50, 1 / 5000)
 

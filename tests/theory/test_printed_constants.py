@@ -1,4 +1,4 @@
-"""Printed constants as documentation: how far they are from the truth, and the facts that their proofs lean on."""
+"""Printed constants: how far they are from the truth, and what their proofs need."""
 
 import math
 
@@ -15,18 +15,24 @@ from dpfit.theory.generalized_gaussian import IndependentErrors, log_density
 
 
 def calibrated(number, shape):
-    return calibrate(GeneralizedGaussian(1.0, shape, number), Budget(epsilon=1.0, delta=1e-6)).noise_multiplier
+    return calibrate(
+        GeneralizedGaussian(1.0, shape, number), Budget(epsilon=1.0, delta=1e-6)
+    ).noise_multiplier
 
 
 @pytest.mark.parametrize(("number", "ratio"), [(100, 154.0), (1000, 160.7), (10_000, 161.5)])
 def test_the_printed_scale_is_a_hundred_and_sixty_times_too_large(number, ratio):
-    assert printed.printed_scale(number, 4.0, 1.0, 1e-6) / calibrated(number, 4.0) == pytest.approx(ratio, rel=2e-3)
+    assert printed.printed_scale(number, 4.0, 1.0, 1e-6) / calibrated(number, 4.0) == pytest.approx(
+        ratio, rel=2e-3
+    )
 
 
 def test_the_printed_error_bound_holds_with_room():
     for number in (1000, 10_000):
         errors = IndependentErrors(4.0, calibrated(number, 4.0), number)
-        assert errors.max_quantile(1 - 1 / number) < 0.01 * printed.printed_max_error(number, 4.0, 1.0, 1e-6)
+        assert errors.max_quantile(1 - 1 / number) < 0.01 * printed.printed_max_error(
+            number, 4.0, 1.0, 1e-6
+        )
 
 
 def test_the_constants_belong_together():
@@ -51,7 +57,7 @@ def test_the_limiting_scale_is_approached(number, excess):
 
 @pytest.mark.parametrize("shape", [2.0, 3.0, 4.0, 6.0, 10.0, 100.0])
 def test_gradients_of_the_noise_are_sub_gamma_on_both_sides(shape):
-    """|X|^(p-1): right with scale 1, left with scale 0, both with variance factor 1 / Gamma(1/p)."""
+    """|X|^(p-1): right with scale 1, left with scale 0, variance factor 1 / Gamma(1/p)."""
     mean = subgamma.gradient_mean(shape)
     top = 60 ** (1 / shape)
 

@@ -11,7 +11,10 @@ from dpfit.theory.bibliography import DOCUMENTS, citations
 from dpfit.theory.results import RESULTS, STATUSES, markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "results.md"
-KINDS = "Algorithm|Appendix|Corollary|Definition|Equation|Example|Fact|Figure|Lemma|Proposition|Remark|Section|Theorem"
+KINDS = (
+    "Algorithm|Appendix|Corollary|Definition|Equation|Example|Fact|Figure|Lemma|Proposition|Remark|"
+    "Section|Theorem"
+)
 ALGORITHMS = {row.name for row in ENTRIES}
 
 
@@ -26,7 +29,9 @@ def test_the_object_of_a_result_exists(row):
 
 @pytest.mark.parametrize("row", RESULTS, ids=lambda row: f"{row.document} {row.number}")
 def test_rows_are_complete(row):
-    assert re.fullmatch(rf"({KINDS}) ([A-I]|([A-I]\.)?\d+(\.\d+)*)(, (proof|application))?", row.number)
+    assert re.fullmatch(
+        rf"({KINDS}) ([A-I]|([A-I]\.)?\d+(\.\d+)*)(, (proof|application))?", row.number
+    )
     assert row.document in DOCUMENTS
     assert row.title
     assert row.status in STATUSES
@@ -43,7 +48,7 @@ def test_each_result_is_listed_once_and_every_document_has_some():
 
 @pytest.mark.parametrize("row", ENTRIES, ids=lambda row: row.name)
 def test_documents_that_an_algorithm_cites_list_it_or_its_results(row):
-    """An entry that cites a document by theorem rests on a result of that document that the table has."""
+    """An entry that cites a document by theorem rests on a tabulated result of it."""
     listed = {(each.document, each.number) for each in RESULTS}
     for document, numbers in re.findall(r"\[(\w+)\] ([^;\[]*)", row.reference):
         cited = re.findall(rf"\b({KINDS})s? ((?:[A-I]\.)?\d[\d.]*\d|\d)", numbers)
@@ -55,4 +60,6 @@ def test_documents_that_an_algorithm_cites_list_it_or_its_results(row):
 
 def test_the_page_is_generated_from_the_table():
     command = "python -m dpfit.theory.results docs/reference/results.md"
-    assert PAGE.read_text(encoding="utf-8") == markdown(), f"docs/reference/results.md is stale; run: {command}"
+    assert PAGE.read_text(encoding="utf-8") == markdown(), (
+        f"docs/reference/results.md is stale; run: {command}"
+    )

@@ -7,15 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from dpfit.audit.attacks import DEFAULT, Attack
-from dpfit.audit.currency import Currency, currency_of
+from dpfit.audit.currency import Currency, Epsilon, currency_of
 from dpfit.audit.neighbours import Pair, require_neighbours, worst_pair
 from dpfit.audit.outcomes import Outcomes, Raised
-from dpfit.audit.record import BROKEN, KEPT, TOO_FEW, Audit, Finding
+from dpfit.audit.result import BROKEN, KEPT, TOO_FEW, Audit, Finding
 from dpfit.audit.runs import CallableRuns, PlanRuns, Sampler, collect, imported
 from dpfit.audit.search import search_pair
 from dpfit.audit.thresholds import HeldOut, Scores, Strategy, empirical
@@ -24,19 +24,49 @@ from dpfit.catalogue import entry
 from dpfit.core import Algorithm, Plan
 from dpfit.noise import Source
 from dpfit.privacy import Budget, Guarantee
-from dpfit.privacy.check import probability
+from dpfit.privacy.validate import probability
 
 RUNS = 10_000
 CONFIDENCE = 1 - 1e-6
 AUDIT_DELTA = 0.12
-"""The delta of an audit where neither pure epsilon nor mu is promised: about that of mu = 1 at epsilon = 1."""
+"""The delta of an audit where neither pure epsilon nor mu is promised: about that of mu = 1 at
+epsilon = 1.
+"""
 
 _COMPARED = 1000
 """Runs by which the pair that a search found is compared with that of the example."""
 
 
+class AuditOptions(TypedDict, total=False):
+    """Options of `audit_runs`."""
+
+    runs: int
+    currency: str | Currency | None
+    delta: float
+    confidence: float
+    attacks: Sequence[Attack]
+    strategy: Strategy | None
+    n_jobs: int
+    random_state: int | None
+    progress: Callable[[float], None] | None
+
+
+class EntryOptions(AuditOptions, total=False):
+    """Options of `audit_algorithm`."""
+
+    search: bool
+    subject: str
+    queries: Sequence[object] | None
+
+
 def audit_plan(
-    plan: Plan, data: Any, neighbour: Any, *, queries: Sequence[Any] | None = None, subject: str = "", **options: Any
+    plan: Plan,
+    data: object,
+    neighbour: object,
+    *,
+    queries: Sequence[object] | None = None,
+    subject: str = "",
+    **options: Unpack[AuditOptions],
 ) -> Audit:
     """Audit a planned release on a pair of neighbours; see `audit_runs` for the options.
 
@@ -50,40 +80,58 @@ def audit_plan(
     if queries is None:
         queries = () if plan.interactive is None else plan.interactive.adversarial(data, neighbour)
     name = subject or plan.algorithm or plan.kind
-    return audit_runs(PlanRuns(plan, tuple(queries)), data, neighbour, plan.guarantee, subject=name, **options)
+    return audit_runs(
+        PlanRuns(plan, tuple(queries)), data, neighbour, plan.guarantee, subject=name, **options
+    )
 
 
 def audit_callable(
-    mechanism: str | Callable[[Any, Source], Any],
-    data: Any,
-    neighbour: Any,
+    mechanism: str | Callable[[Any, Source], object],
+    data: object,
+    neighbour: object,
     guarantee: Guarantee,
     *,
     subject: str = "",
-    **options: Any,
+    **options: Unpack[AuditOptions],
 ) -> Audit:
-    """Audit a function of data and a noise source, given itself or by its import path "module:function".
+    """Audit a function of data and noise source, given itself or as "module:function".
 
     >>> from dpfit.privacy import Basis, event
     >>> promise = Guarantee(event.Laplace(1.0), Basis("Laplace mechanism"))
     >>> half = lambda data, source: data.sum() + 0.3 * source.laplace(1)
-    >>> print(audit_callable(half, np.zeros(3), np.eye(3)[0], promise, runs=2000, random_state=1).verdict)
+    >>> data, neighbour = np.zeros(3), np.eye(3)[0]
+    >>> audit = audit_callable(half, data, neighbour, promise, runs=2000, random_state=1)
+    >>> print(audit.verdict)
     broken
     """
     require_neighbours(data, neighbour, guarantee.basis.relation, guarantee.basis.unit)
     function = imported(mechanism) if isinstance(mechanism, str) else mechanism
     if not callable(function):
-        raise TypeError(f"a mechanism is a function of data and a noise source, got {type(function).__name__}")
-    name = subject or (mechanism if isinstance(mechanism, str) else getattr(function, "__name__", "mechanism"))
+        raise TypeError(
+            f"a mechanism is a function of data and a noise source, got {type(function).__name__}"
+        )
+    name = subject or (
+        mechanism if isinstance(mechanism, str) else getattr(function, "__name__", "mechanism")
+    )
     return audit_runs(CallableRuns(function), data, neighbour, guarantee, subject=name, **options)
 
 
 def audit_entry(
-    name: str, *, mu: float | None = None, epsilon: float | None = None, relation: str = "replace", **options: Any
+    name: str,
+    *,
+    mu: float | None = None,
+    epsilon: float | None = None,
+    relation: str = "replace",
+    **options: Unpack[EntryOptions],
 ) -> Audit:
-    """Audit an entry of the catalogue on its own example at an audit budget: epsilon = 1 if it is pure, else mu = 1."""
+    """Audit a catalogue entry on its own example at its audit budget.
+
+    The budget is epsilon = 1 for pure entries, else mu = 1.
+    """
     row = entry(name)
-    return audit_algorithm(row.load(), row.guarantees, mu=mu, epsilon=epsilon, relation=relation, **options)
+    return audit_algorithm(
+        row.load(), row.guarantees, mu=mu, epsilon=epsilon, relation=relation, **options
+    )
 
 
 def audit_algorithm(
@@ -94,12 +142,14 @@ def audit_algorithm(
     epsilon: float | None = None,
     relation: str = "replace",
     search: bool = False,
-    **options: Any,
+    subject: str = "",
+    queries: Sequence[object] | None = None,
+    **options: Unpack[AuditOptions],
 ) -> Audit:
-    """Audit an algorithm on its own example; ``guarantees`` are the kinds of promise that it can make.
+    """Audit an algorithm on its own example; ``guarantees`` are the kinds that it gives.
 
-    With ``search`` the pair of neighbours is the one that `search_pair` finds for the problem of the example, unless
-    the example itself is told apart better.
+    With ``search`` the pair of neighbours is the one that `search_pair` finds for the problem of
+    the example, unless the example itself is told apart better.
     """
     problem, data, neighbour = algorithm.example(relation)
     budget = _audit_budget(algorithm.name, guarantees, mu, epsilon, relation)
@@ -109,7 +159,7 @@ def audit_algorithm(
     if budget.delta and "delta" not in options:
         # Neither mu nor a pure epsilon is promised: the curve itself is what is compared.
         options.setdefault("currency", "balanced")
-    subject = options.pop("subject", algorithm.name)
+    subject = subject or algorithm.name
     if search:
         seed = options.get("random_state")
         # Noise of its own: a pair chosen on the runs that judge it would look worse than it is.
@@ -118,13 +168,13 @@ def audit_algorithm(
         candidates = [Pair("the example, worst also in a search", data, neighbour), found]
         pair = worst_pair(PlanRuns(plan), candidates, runs=_COMPARED, random_state=apart)
         data, neighbour, subject = pair.data, pair.neighbour, f"{subject} ({pair.name})"
-    return audit_plan(plan, data, neighbour, subject=subject, **options)
+    return audit_plan(plan, data, neighbour, queries=queries, subject=subject, **options)
 
 
 def audit_runs(
     sampler: Sampler,
-    data: Any,
-    neighbour: Any,
+    data: object,
+    neighbour: object,
     guarantee: Guarantee,
     *,
     subject: str = "mechanism",
@@ -140,8 +190,13 @@ def audit_runs(
 ) -> Audit:
     """Run on both datasets, attack, and compare with the promise.
 
-    Guarantee: if the promise is true, the verdict is "broken", or ``lower`` exceeds the true value, with probability at
-    most ``1 - confidence``, over all attacks together (each gets an equal share).
+    Guarantee: if the promise is true, the verdict is "broken", or ``lower`` exceeds the true value,
+    with probability at most ``1 - confidence``, over all attacks together (each gets an equal
+    share).
+
+    The promise is a whole curve, and its number in the currency asked for is one point of it. If
+    another point is contradicted and this one is not, the audit is told in epsilon at the delta of
+    the contradicted point.
     """
     money = currency_of(guarantee, currency, delta)
     if not 0.5 <= probability("confidence", confidence) < 1:
@@ -150,23 +205,28 @@ def audit_runs(
         raise ValueError("an audit needs at least one attack")
     rule, promise = strategy or HeldOut(), TradeOff(guarantee)
     start = time.perf_counter()
-    first, second = collect(sampler, data, neighbour, runs, n_jobs=n_jobs, random_state=random_state, progress=progress)
+    first, second = collect(
+        sampler, data, neighbour, runs, n_jobs=n_jobs, random_state=random_state, progress=progress
+    )
     _require_outputs(first, second)
     share = (1 - confidence) / len(attacks)
     found = [_attack(attack, first, second, rule, share, money, promise) for attack in attacks]
     best, scores = max(found, key=lambda pair: (pair[0].broken, pair[0].lower))
+    findings = [finding for finding, _ in found]
+    if best.broken and max(finding.lower for finding in findings) <= money.promised(guarantee):
+        money, findings = _contradicted_level(promise, best, findings)
     needed = _needed(promise, share, attacks, rule)
     return Audit(
         subject=subject,
         promise=guarantee,
         currency=money,
         promised=money.promised(guarantee),
-        lower=max(finding.lower for finding, _ in found),
+        lower=max(finding.lower for finding in findings),
         confidence=confidence,
         attack=best.attack,
         runs=runs,
         verdict=BROKEN if best.broken else KEPT if runs >= needed else TOO_FEW,
-        findings=tuple(finding for finding, _ in found),
+        findings=tuple(findings),
         needed=needed,
         seconds=time.perf_counter() - start,
         curve=_curve(scores),
@@ -206,14 +266,31 @@ def _attack(
     return finding, scores
 
 
-def _needed(promise: TradeOff, failure: float, attacks: Sequence[Attack], strategy: Strategy) -> int:
+def _contradicted_level(
+    promise: TradeOff, best: Finding, findings: Sequence[Finding]
+) -> tuple[Currency, list[Finding]]:
+    """Return the currency of the best contradicting finding, and all findings in it."""
+    money = Epsilon(promise.contradicted_delta(*_upper_rates(best)))
+    return money, [
+        replace(finding, lower=float(money.lower(*_upper_rates(finding)))) for finding in findings
+    ]
+
+
+def _upper_rates(finding: Finding) -> tuple[float, float]:
+    alpha, beta = finding.alpha_upper, finding.beta_upper
+    return (1.0 if alpha is None else alpha), (1.0 if beta is None else beta)
+
+
+def _needed(
+    promise: TradeOff, failure: float, attacks: Sequence[Attack], strategy: Strategy
+) -> int:
     """Runs a side, of which learning and choosing a threshold leave enough to evaluate."""
     share = strategy.kept * max(1 - attack.learns for attack in attacks)
     return math.ceil(promise.runs_needed(failure) / share)
 
 
 def _require_outputs(first: Outcomes, second: Outcomes) -> None:
-    """A mechanism that always fails in one way was not audited: that is the caller's mistake, not a leak."""
+    """Raise if a mechanism always fails in one way: that is the caller's error, not a leak."""
     kinds = set(first.structures) | set(second.structures)
     if len(kinds) == 1 and isinstance(first.values[0], Raised):
         error = first.values[0]
@@ -223,9 +300,15 @@ def _require_outputs(first: Outcomes, second: Outcomes) -> None:
 def _difference(first: Outcomes, second: Outcomes) -> str:
     """Which shapes or exceptions tell the datasets apart, the most telling first."""
     counts = Counter(first.structures), Counter(second.structures)
-    shares = {kind: (counts[0][kind] / len(first), counts[1][kind] / len(second)) for kind in counts[0] | counts[1]}
+    shares = {
+        kind: (counts[0][kind] / len(first), counts[1][kind] / len(second))
+        for kind in counts[0] | counts[1]
+    }
     telling = sorted(shares.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:2]
-    return "; ".join(f"{kind} in {one:.1%} of the first runs, {two:.1%} of the second" for kind, (one, two) in telling)
+    return "; ".join(
+        f"{kind} in {one:.1%} of the first runs, {two:.1%} of the second"
+        for kind, (one, two) in telling
+    )
 
 
 def _curve(scores: Scores | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -238,7 +321,7 @@ def _curve(scores: Scores | None) -> tuple[tuple[float, ...], tuple[float, ...]]
 def _audit_budget(
     name: str, guarantees: Sequence[str], mu: float | None, epsilon: float | None, relation: str
 ) -> Budget:
-    """A budget at which an audit can see something: of order one, whatever the budget of the release is."""
+    """A budget at which audits have power: of order one, whatever the release's budget."""
     if mu is not None and epsilon is not None:
         raise ValueError("give mu or epsilon, not both")
     if mu is not None:
@@ -248,7 +331,11 @@ def _audit_budget(
     if "pure" in guarantees:
         return Budget(epsilon=1.0 if epsilon is None else epsilon, relation=relation)
     if "gdp" not in guarantees and "zcdp" not in guarantees:
-        return Budget(epsilon=1.0 if epsilon is None else epsilon, delta=AUDIT_DELTA, relation=relation)
+        return Budget(
+            epsilon=1.0 if epsilon is None else epsilon, delta=AUDIT_DELTA, relation=relation
+        )
     if epsilon is not None:
-        raise ValueError(f"{name} makes no pure promise, so an attack on epsilon would need a delta; give mu")
+        raise ValueError(
+            f"{name} makes no pure promise, so an attack on epsilon would need a delta; give mu"
+        )
     return Budget(mu=1.0, relation=relation)

@@ -1,7 +1,8 @@
 """Exact bounds on the rates of a test from counts.
 
-Guarantee: Clopper-Pearson bounds fail with at most the stated probability for every true rate and every number of runs.
-Reference: Clopper and Pearson (1934); the proof is in docs/explanation/auditing.md, section 2.
+Guarantee: Clopper-Pearson bounds fail with at most the stated probability for every true rate and
+every number of runs. Reference: Clopper and Pearson (1934); the proof is in
+docs/explanation/auditing.md, section 2.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainccinv, ndtri
 
-from dpfit.privacy.check import count, probability
+from dpfit.privacy.validate import integer, probability
 
 Floats = NDArray[np.float64]
 
 
 def upper_rate(successes: ArrayLike, runs: int, failure: float) -> Floats:
-    """One-sided upper bounds on success probabilities; each fails with probability at most ``failure``.
+    """One-sided upper bounds on success probabilities; each fails with ``failure`` at most.
 
     >>> round(float(upper_rate(0, 100, 0.05)), 4)
     0.0295
@@ -28,12 +29,14 @@ def upper_rate(successes: ArrayLike, runs: int, failure: float) -> Floats:
     """
     if not 0 < probability("failure", failure) < 1:
         raise ValueError(f"failure must lie strictly between 0 and 1, got {failure!r}")
-    n = count("runs", runs)
+    n = integer("runs", runs)
     seen = np.asarray(successes, dtype=np.float64)
     if not bool(np.all((seen >= 0) & (seen <= n))):
         raise ValueError(f"successes must lie between 0 and the number of runs, {n}")
     missed = np.maximum(n - seen, 1e-300)
-    return np.asarray(np.where(seen >= n, 1.0, betainccinv(seen + 1, missed, failure)), dtype=np.float64)
+    return np.asarray(
+        np.where(seen >= n, 1.0, betainccinv(seen + 1, missed, failure)), dtype=np.float64
+    )
 
 
 def lower_rate(successes: ArrayLike, runs: int, failure: float) -> Floats:
@@ -46,7 +49,7 @@ def lower_rate(successes: ArrayLike, runs: int, failure: float) -> Floats:
 
 
 def epsilon_lower(alpha: ArrayLike, beta: ArrayLike, delta: float = 0.0) -> Floats:
-    """Smallest epsilon for which some (epsilon, delta)-DP pair admits a test with rates at most ``alpha``, ``beta``.
+    """Smallest epsilon for which an (epsilon, delta)-DP pair admits rates ``alpha``, ``beta``.
 
     Any test obeys ``1 - beta <= exp(epsilon) alpha + delta`` and the same with the rates exchanged.
 
@@ -60,7 +63,7 @@ def epsilon_lower(alpha: ArrayLike, beta: ArrayLike, delta: float = 0.0) -> Floa
 
 
 def mu_lower(alpha: ArrayLike, beta: ArrayLike) -> Floats:
-    """Smallest mu for which some mu-GDP pair admits a test with rates at most ``alpha`` and ``beta``.
+    """Smallest mu for which a mu-GDP pair admits rates at most ``alpha`` and ``beta``.
 
     The trade-off curve of mu-GDP is ``beta = Phi(-Phi^-1(alpha) - mu)``.
 
@@ -72,7 +75,7 @@ def mu_lower(alpha: ArrayLike, beta: ArrayLike) -> Floats:
 
 
 def least_runs(enough: Callable[[int], bool], limit: int = 10**12) -> int:
-    """The least number of runs that is enough, up to a few; ``enough`` is true from some number on."""
+    """The least number of runs that is enough, up to a few; ``enough`` is monotone."""
     high = 1
     while not enough(high):
         high *= 2

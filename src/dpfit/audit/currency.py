@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from dpfit.audit.bounds import Floats, epsilon_lower, mu_lower
 from dpfit.audit.tradeoff import TradeOff
 from dpfit.privacy import Guarantee, gaussian
-from dpfit.privacy.check import probability
+from dpfit.privacy.validate import probability
 
 
 class Currency(ABC):
@@ -23,7 +23,7 @@ class Currency(ABC):
 
     @abstractmethod
     def lower(self, alpha: ArrayLike, beta: ArrayLike) -> Floats:
-        """The smallest parameter that allows a test with error rates at most ``alpha`` and ``beta``."""
+        """The smallest parameter that allows error rates at most ``alpha`` and ``beta``."""
 
     @abstractmethod
     def exact(self, epsilons: Floats, deltas: Floats) -> float:
@@ -48,14 +48,16 @@ class Mu(Currency):
         return mu_lower(alpha, beta)
 
     def exact(self, epsilons: Floats, deltas: Floats) -> float:
-        # Rounding makes far tails of a computed profile too large; deltas below 1e-12 are not trusted.
+        # Rounding makes far tails of a computed profile too large; deltas below 1e-12 are not
+        # trusted.
         pairs = [(e, d) for e, d in zip(epsilons, deltas, strict=True) if d > 1e-12]
         return max((gaussian.mu(float(e), min(float(d), 1.0)) for e, d in pairs), default=0.0)
 
     def promised(self, guarantee: Guarantee) -> float:
         if math.isinf(guarantee.mu):
             raise ValueError(
-                "the promise has no Gaussian-DP parameter; audit it in epsilon, with a delta if it is not pure"
+                "the promise has no Gaussian-DP parameter; audit it in epsilon, with a delta if "
+                "it is not pure"
             )
         return guarantee.mu
 
@@ -84,17 +86,23 @@ class Epsilon(Currency):
     def promised(self, guarantee: Guarantee) -> float:
         value = guarantee.epsilon(self.delta)
         if math.isinf(value):
-            known = "audit it in mu, or give a delta" if math.isfinite(guarantee.mu) else "give a (larger) delta"
-            raise ValueError(f"the promise has no finite epsilon at delta = {self.delta:g}; {known}")
+            known = (
+                "audit it in mu, or give a delta"
+                if math.isfinite(guarantee.mu)
+                else "give a (larger) delta"
+            )
+            raise ValueError(
+                f"the promise has no finite epsilon at delta = {self.delta:g}; {known}"
+            )
         return value
 
 
 @dataclass(frozen=True)
 class Balanced(Currency):
-    """The mu of the Gaussian promise that allows a test with equal error rates as small as these, and no smaller.
+    """The mu of the Gaussian guarantee that just allows a test with these equal error rates.
 
-    Every promise has one, read off its trade-off curve where false alarms and misses are equal; of a Gaussian promise
-    it is mu.
+    Every promise has one, read off its trade-off curve where false alarms and misses are equal; of
+    a Gaussian promise it is mu.
 
     >>> round(float(Balanced().lower(0.3085, 0.25)), 3)
     1.0
@@ -106,7 +114,9 @@ class Balanced(Currency):
         return np.asarray(_mu_of_balanced(np.maximum(alpha, beta)))
 
     def exact(self, epsilons: Floats, deltas: Floats) -> float:
-        return float(_mu_of_balanced(np.max((1 - deltas) / (1 + np.exp(np.minimum(epsilons, 700.0))))))
+        return float(
+            _mu_of_balanced(np.max((1 - deltas) / (1 + np.exp(np.minimum(epsilons, 700.0)))))
+        )
 
     def promised(self, guarantee: Guarantee) -> float:
         return float(_mu_of_balanced(TradeOff(guarantee).balanced))
@@ -116,8 +126,10 @@ def _mu_of_balanced(rate: ArrayLike) -> Floats:
     return np.asarray(np.maximum(-2 * ndtri(np.clip(rate, 0.0, 1.0)), 0.0))
 
 
-def currency_of(guarantee: Guarantee, wanted: str | Currency | None = None, delta: float = 0.0) -> Currency:
-    """The currency asked for, or the natural one of a promise: epsilon if it is pure, else mu, else epsilon at delta.
+def currency_of(
+    guarantee: Guarantee, wanted: str | Currency | None = None, delta: float = 0.0
+) -> Currency:
+    """The given currency, or the natural one: pure epsilon, else mu, else epsilon at delta.
 
     >>> from dpfit.privacy import Basis, event
     >>> currency_of(Guarantee(event.Gaussian(2.0), Basis("Gaussian mechanism"))).name
@@ -126,7 +138,11 @@ def currency_of(guarantee: Guarantee, wanted: str | Currency | None = None, delt
     if isinstance(wanted, Currency):
         found = wanted
     elif wanted is None:
-        found = Mu() if math.isinf(guarantee.pure) and math.isfinite(guarantee.mu) and not delta else Epsilon(delta)
+        found = (
+            Mu()
+            if math.isinf(guarantee.pure) and math.isfinite(guarantee.mu) and not delta
+            else Epsilon(delta)
+        )
     elif wanted == "mu":
         if delta:
             raise ValueError("delta goes with the currency 'epsilon', not with 'mu'")

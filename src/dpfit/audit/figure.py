@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpfit.audit.record import Audit
+from dpfit.audit.result import Audit
 from dpfit.audit.tradeoff import TradeOff
 from dpfit.privacy import Guarantee
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ PLAIN = Palette()
 
 
 def draw(audits: Sequence[Audit], file: Path) -> None:
-    """Write a figure with one panel an audit: what the promise allows, what the best attack saw, what it proves."""
+    """Write a figure, a panel for each audit: what is allowed, what attacks saw and prove."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -45,7 +48,7 @@ def draw(audits: Sequence[Audit], file: Path) -> None:
     figure.savefig(file, dpi=150)
 
 
-def draw_promise(axes: Any, guarantee: Guarantee, label: str, palette: Palette = PLAIN) -> None:
+def draw_promise(axes: Axes, guarantee: Guarantee, label: str, palette: Palette = PLAIN) -> None:
     """The promised trade-off curve, and in shade what it rules out."""
     alpha = np.concatenate([np.geomspace(1e-4, 0.02, 60), np.linspace(0.02, 1.0, 200)])
     miss = TradeOff(guarantee).miss(alpha)
@@ -55,17 +58,25 @@ def draw_promise(axes: Any, guarantee: Guarantee, label: str, palette: Palette =
     axes.set(xlabel="false alarms", ylabel="misses", xlim=(0, 1), ylim=(0, 1))
 
 
-def draw_audit(axes: Any, audit: Audit, palette: Palette = PLAIN) -> None:
+def draw_audit(axes: Axes, audit: Audit, palette: Palette = PLAIN) -> None:
     """The promise, what the best attack saw, and what that proves.
 
-    Points below the promised curve are impossible if the promise is true, up to sampling error; the cross is the corner
-    of the confidence region of the test that was chosen, and only a cross below the curve breaks the promise.
+    Points below the promised curve are impossible if the promise is true, up to sampling error; the
+    cross is the corner of the confidence region of the test that was chosen, and only a cross below
+    the curve breaks the promise.
     """
-    draw_promise(axes, audit.promise, f"promised ({audit.currency.name} = {audit.promised:.3g})", palette)
+    draw_promise(
+        axes, audit.promise, f"promised ({audit.currency.name} = {audit.promised:.3g})", palette
+    )
     if audit.curve[0]:
-        axes.plot(*audit.curve, color=palette.observed, linewidth=1.2, label=f"observed ({audit.attack:.30})")
+        axes.plot(
+            *audit.curve,
+            color=palette.observed,
+            linewidth=1.2,
+            label=f"observed ({audit.attack:.30})",
+        )
     for finding in audit.findings:
-        if finding.attack == audit.attack and finding.alpha_upper is not None:
+        alpha, beta = finding.alpha_upper, finding.beta_upper
+        if finding.attack == audit.attack and alpha is not None and beta is not None:
             label = f"proven (confidence 1 - {1 - audit.confidence:.0e})"
-            corner = [finding.alpha_upper], [finding.beta_upper]
-            axes.scatter(*corner, marker="x", color=palette.bound, zorder=3, label=label)
+            axes.scatter([alpha], [beta], marker="x", color=palette.bound, zorder=3, label=label)

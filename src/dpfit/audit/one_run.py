@@ -1,16 +1,22 @@
 """An audit from one run with many canaries.
 
-Each of m canaries is put into the data by a fair coin of its own. From the output the auditor guesses r of the coins
-and abstains from the rest; v guesses are right. Guarantee: under (epsilon, delta)-DP (a canary left out or put in),
-``P[right >= v] <= P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i`` with B binomial(r, e^epsilon / (1 + e^epsilon)).
-Reference: Steinke, Nasr and Jagielski (2023), Theorem 5.2 and appendix D.
+Each of m canaries is put into the data by a fair coin of its own. From the output the auditor
+guesses r of the coins and abstains from the rest; v guesses are right. Two bounds on the
+probability of v or more right guesses:
 
-A mu-GDP mechanism is (epsilon, delta_mu(epsilon))-DP for every epsilon, so the smallest of these bounds over epsilon
-holds too; that is the Gaussian version.
+- under (epsilon, delta)-DP (a canary left out or put in), ``P[right >= v] <= P[B >= v] + 2 m delta
+  max_i P[v > B >= v - i] / i`` with B binomial(r, e^epsilon / (1 + e^epsilon)). Reference: Steinke,
+  Nasr and Jagielski (2023), Theorem 5.2 and appendix D.
+- under a convex trade-off curve f, the recursion of `curve_refutes`. Reference: Mahloujifar, Melis
+  and Chaudhuri (2024); the proof is in docs/explanation/auditing.md, section 5.
+
+Both bound the same probability, so the smaller one holds without a correction; so does the smallest
+over all points (epsilon, delta) of one curve.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -20,15 +26,19 @@ from scipy.stats import binom
 
 from dpfit.audit.bounds import Floats
 from dpfit.audit.currency import Currency, Epsilon, currency_of
-from dpfit.audit.record import BROKEN, KEPT, TOO_FEW, Audit, Finding
-from dpfit.audit.tradeoff import profile
+from dpfit.audit.result import BROKEN, KEPT, TOO_FEW, Audit, Finding
+from dpfit.audit.tradeoff import TradeOff, profile
 from dpfit.privacy import Guarantee, gaussian
-from dpfit.privacy.check import count, probability
+from dpfit.privacy.validate import integer, probability
 
 _LARGEST = 100.0
 
+Curve = Callable[[float], float]
 
-def guess_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float = 0.0) -> float:
+
+def guess_p_value(
+    canaries: int, guesses: int, correct: int, epsilon: float, delta: float = 0.0
+) -> float:
     """The largest probability of so many correct guesses under (epsilon, delta)-DP.
 
     >>> round(guess_p_value(10, 10, 10, 0.0), 6)  # ten fair coins
@@ -38,7 +48,9 @@ def guess_p_value(canaries: int, guesses: int, correct: int, epsilon: float, del
     return float(_p_values(canaries, guesses, correct, np.array([epsilon]), np.array([delta]))[0])
 
 
-def _p_values(canaries: int, guesses: int, correct: int, epsilons: Floats, deltas: Floats) -> Floats:
+def _p_values(
+    canaries: int, guesses: int, correct: int, epsilons: Floats, deltas: Floats
+) -> Floats:
     """The same at many levels of one curve."""
     rates = expit(epsilons)
     tails = binom.sf(correct - 1, guesses, rates)
@@ -49,17 +61,62 @@ def _p_values(canaries: int, guesses: int, correct: int, epsilons: Floats, delta
     return np.asarray(np.minimum(tails + 2 * canaries * deltas * worst, 1.0))
 
 
+def curve_refutes(miss: Curve, canaries: int, guesses: int, correct: int, failure: float) -> bool:
+    """Whether so many correct guesses have a probability below ``failure`` under a trade-off curve.
+
+    ``miss`` is convex: the smallest miss rate at a false-alarm rate, in both directions. The
+    recursion goes down from ``correct``; it holds the least that right and wrong guesses of runs
+    with at least a right ones can add up to.
+
+    Ten fair coins, all guessed right:
+
+    >>> curve_refutes(lambda alpha: 1 - alpha, 10, 10, 10, 0.01)
+    True
+    """
+    _check(canaries, guesses, correct)
+    right, wrong = failure * correct / canaries, failure * (guesses - correct) / canaries
+    for a in range(correct - 1, -1, -1):
+        # Rounded away from a contradiction: the curve decreases.
+        least = miss(min(1.0, 1 - right + 2.0**-52))
+        if least <= wrong:
+            break
+        right += a / (guesses - a) * (least - wrong)
+        wrong = least
+        if right + wrong > guesses / canaries * (1 + 1e-9):
+            return True
+    return False
+
+
 def one_run_epsilon(
     canaries: int, guesses: int, correct: int, *, delta: float = 0.0, confidence: float = 0.95
 ) -> float:
     """A lower bound on epsilon at ``delta``.
 
-    >>> round(one_run_epsilon(1000, 1000, 731), 2)  # randomized response with epsilon = 1 is right 731 times
+    Randomized response with epsilon = 1 is right 731 times:
+
+    >>> round(one_run_epsilon(1000, 1000, 731), 2)
     0.88
     """
+    failure = _failure(confidence)
+
     return _largest_refuted(
-        lambda epsilon: guess_p_value(canaries, guesses, correct, epsilon, delta), _failure(confidence)
+        lambda epsilon: _level_refuted(canaries, guesses, correct, epsilon, delta, failure)
     )
+
+
+def _level_refuted(
+    canaries: int, guesses: int, correct: int, epsilon: float, delta: float, failure: float
+) -> bool:
+    """Whether so many correct guesses contradict (epsilon, delta)-DP."""
+    slope = math.exp(epsilon)
+
+    def miss(alpha: float) -> float:
+        return max(0.0, 1 - delta - slope * alpha, (1 - delta - alpha) / slope)
+
+    if guess_p_value(canaries, guesses, correct, epsilon, delta) <= failure:
+        return True
+    # Without a delta the first bound is attained, by randomized response.
+    return delta > 0 and curve_refutes(miss, canaries, guesses, correct, failure)
 
 
 def one_run_mu(canaries: int, guesses: int, correct: int, *, confidence: float = 0.95) -> float:
@@ -69,11 +126,20 @@ def one_run_mu(canaries: int, guesses: int, correct: int, *, confidence: float =
     True
     """
 
-    def p_value(mu: float) -> float:
-        epsilons = np.linspace(0.0, mu * (mu / 2 + 7), 60)
-        return _curve_p_value(canaries, guesses, correct, epsilons, gaussian.delta(mu, epsilons))
+    failure = _failure(confidence)
 
-    return _largest_refuted(p_value, _failure(confidence))
+    def refuted(mu: float) -> bool:
+        if curve_refutes(
+            lambda alpha: float(gaussian.tradeoff(mu, alpha)), canaries, guesses, correct, failure
+        ):
+            return True
+        epsilons = np.linspace(0.0, mu * (mu / 2 + 7), 60)
+        return (
+            _curve_p_value(canaries, guesses, correct, epsilons, gaussian.delta(mu, epsilons))
+            <= failure
+        )
+
+    return _largest_refuted(refuted)
 
 
 def audit_one_run(
@@ -87,16 +153,19 @@ def audit_one_run(
     confidence: float = 0.95,
     subject: str = "one run",
 ) -> Audit:
-    """Audit one run from the coins of its canaries and a score for each, high where the canary seems to be in.
+    """Audit one run from its canaries' coins and scores, high where a canary seems in.
 
-    The ``guesses`` most extreme scores are guessed, half of them in, half of them out; that number is chosen before the
-    coins are looked at.
+    The ``guesses`` most extreme scores are guessed, half of them in, half of them out; that number
+    is chosen before the coins are looked at.
     """
-    coins, values = np.asarray(included, dtype=bool).reshape(-1), np.asarray(scores, dtype=np.float64).reshape(-1)
+    coins, values = (
+        np.asarray(included, dtype=bool).reshape(-1),
+        np.asarray(scores, dtype=np.float64).reshape(-1),
+    )
     if len(coins) != len(values):
         raise ValueError(f"one score a canary is needed, got {len(values)} for {len(coins)}")
     money = currency_of(guarantee, currency, delta)
-    asked, failure = count("guesses", guesses), _failure(confidence)
+    asked, failure = integer("guesses", guesses), _failure(confidence)
     order = np.argsort(values, kind="stable")
     outs, ins = order[: asked // 2], order[len(order) - (asked - asked // 2) :]
     correct = int(np.sum(~coins[outs]) + np.sum(coins[ins]))
@@ -106,14 +175,31 @@ def audit_one_run(
         lower = one_run_epsilon(m, asked, correct, delta=money.delta, confidence=confidence)
     else:
         lower = one_run_mu(m, asked, correct, confidence=confidence)
-    # The promise itself is tested on its whole curve, at a few levels.
-    points = slice(None, None, 25)
-    epsilons, deltas = (values[points] for values in profile(guarantee))
-    promised = [(e, d) for e, d in [*zip(epsilons, deltas, strict=True), (guarantee.pure, 0.0)] if e < _LARGEST]
-    levels = np.array([e for e, _ in promised]), np.array([d for _, d in promised])
-    broken = _curve_p_value(m, asked, correct, *levels) <= failure
-    possible = _curve_p_value(m, asked, asked, *levels) <= failure
-    needed = 0 if possible else _guesses_needed(levels, failure)
+    levels, curve = _levels(guarantee), TradeOff(guarantee)
+
+    def refuted(canaries: int, guesses: int, right: int) -> bool:
+        return _curve_p_value(canaries, guesses, right, *levels) <= failure or curve_refutes(
+            lambda alpha: float(curve.miss(alpha)), canaries, guesses, right, failure
+        )
+
+    broken, possible = refuted(m, asked, correct), refuted(m, asked, asked)
+    needed = 0 if possible else _guesses_needed(refuted)
+    note = f"{correct} of {asked} guesses right"
+    if broken and lower <= money.promised(guarantee):
+        # Another point of the curve is contradicted, or only the curve as a whole.
+        points = [
+            d
+            for e, d in zip(*levels, strict=True)
+            if _level_refuted(m, asked, correct, e, d, failure)
+        ]
+        if points:
+            there = points[len(points) // 2]
+            money, lower = (
+                Epsilon(there),
+                one_run_epsilon(m, asked, correct, delta=there, confidence=confidence),
+            )
+        else:
+            note += "; the promised curve is contradicted as a whole, none of its points"
     return Audit(
         subject=subject,
         promise=guarantee,
@@ -124,36 +210,50 @@ def audit_one_run(
         attack="one run with canaries",
         runs=1,
         verdict=BROKEN if broken else KEPT if possible else TOO_FEW,
-        findings=(Finding("one run with canaries", lower, broken, note=f"{correct} of {asked} guesses right"),),
+        findings=(Finding("one run with canaries", lower, broken, note=note),),
         needed=needed,
     )
 
 
-def _guesses_needed(levels: tuple[Floats, Floats], failure: float) -> int:
+def _levels(guarantee: Guarantee) -> tuple[Floats, Floats]:
+    """Return a few points (epsilon, delta) of the promised curve."""
+    epsilons, deltas = (values[::25] for values in profile(guarantee))
+    levels = [
+        (e, d)
+        for e, d in [*zip(epsilons, deltas, strict=True), (guarantee.pure, 0.0)]
+        if e < _LARGEST
+    ]
+    return np.array([e for e, _ in levels]), np.array([d for _, d in levels])
+
+
+def _guesses_needed(refuted: Callable[[int, int, int], bool]) -> int:
     """How many guesses, all of them right, would contradict the promise."""
     guesses = 1
-    while _curve_p_value(guesses, guesses, guesses, *levels) > failure and guesses < 2**20:
+    while not refuted(guesses, guesses, guesses) and guesses < 2**20:
         guesses *= 2
     return guesses
 
 
-def _curve_p_value(canaries: int, guesses: int, correct: int, epsilons: Floats, deltas: Floats) -> float:
-    # Each level gives a valid bound on one and the same probability, so their minimum is valid without a correction.
+def _curve_p_value(
+    canaries: int, guesses: int, correct: int, epsilons: Floats, deltas: Floats
+) -> float:
+    # Each level gives a valid bound on one and the same probability, so their minimum is valid
+    # without a correction.
     return float(np.min(_p_values(canaries, guesses, correct, epsilons, deltas)))
 
 
-def _largest_refuted(p_value: Callable[[float], float], failure: float) -> float:
-    """The largest parameter that is refuted: p-values grow with it; the low end of the bracket is returned."""
+def _largest_refuted(refuted: Callable[[float], bool]) -> float:
+    """Largest refuted parameter (all smaller are refuted); returns the bracket's low end."""
     low, high = 0.0, 1.0
-    if p_value(1e-9) > failure:
+    if not refuted(1e-9):
         return 0.0
-    while p_value(high) <= failure:
+    while refuted(high):
         low, high = high, 2 * high
         if high > _LARGEST:
             return low
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if p_value(middle) <= failure else (low, middle)
+        low, high = (middle, high) if refuted(middle) else (low, middle)
     return low
 
 
@@ -164,8 +264,10 @@ def _failure(confidence: float) -> float:
 
 
 def _check(canaries: int, guesses: int, correct: int) -> None:
-    count("canaries", canaries)
-    count("guesses", guesses)
-    count("correct", correct, least=0)
+    integer("canaries", canaries)
+    integer("guesses", guesses)
+    integer("correct", correct, least=0)
     if not correct <= guesses <= canaries:
-        raise ValueError(f"correct <= guesses <= canaries must hold, got {correct}, {guesses} and {canaries}")
+        raise ValueError(
+            f"correct <= guesses <= canaries must hold, got {correct}, {guesses} and {canaries}"
+        )

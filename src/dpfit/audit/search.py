@@ -1,27 +1,29 @@
 """Hostile neighbours for a problem, and a search for the worst of them.
 
-The records of a problem are seen as a table whose entries lie in a declared range (the label of a labelled record is in
-the last column); pairs of tables are then dressed as the data that plans of the problem take.
+The records of a problem are seen as a table whose entries lie in a declared range (the label of a
+labelled record is in the last column); pairs of tables are then dressed as the data that plans of
+the problem take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import singledispatch
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from dpfit.audit.neighbours import Pair, Rows, advantages, pair_of, random_pairs, record_pairs
 from dpfit.audit.runs import Sampler
-from dpfit.core import Answer, Minimize, Problem
+from dpfit.core import Minimize, Problem
 from dpfit.data.dataset import InMemory
 from dpfit.mechanisms.counting import Flags
 from dpfit.mechanisms.exponential import BestCandidate
 from dpfit.mechanisms.mean import BoundedMean
 from dpfit.noise import Source
-from dpfit.privacy.check import count
+from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,16 @@ class _Tables:
     columns: int
     lower: float
     upper: float
-    dress: Callable[[Rows], Any]
+    dress: Callable[[Rows], Iterable[object]]
+    labelled: bool = False
 
-    def dressed(self, pair: Pair) -> Pair:
+    def dressed(self, pair: Pair[Rows]) -> Pair[Iterable[object]]:
         return Pair(pair.name, self.dress(pair.data), self.dress(pair.neighbour))
 
 
-def problem_pairs(problem: Problem, relation: str, source: Source | None = None) -> Iterator[Pair]:
+def problem_pairs(
+    problem: Problem, relation: str, source: Source | None = None
+) -> Iterator[Pair[Iterable[object]]]:
     """Hostile pairs of neighbours, as data for plans of the problem.
 
     >>> from dpfit.losses import Bounds, Logistic
@@ -46,8 +51,8 @@ def problem_pairs(problem: Problem, relation: str, source: Source | None = None)
     >>> [pair.name for pair in problem_pairs(problem, "replace")][:2]
     ['opposite gradients', 'one extreme record']
     """
-    tables = _tables(problem)
-    for pair in _hostile(problem, tables, relation, source or Source()):
+    tables = _tables_of(problem.subject, problem)
+    for pair in _hostile(tables, relation, source or Source()):
         yield tables.dressed(pair)
 
 
@@ -61,19 +66,23 @@ def search_pair(
     runs: int = 200,
     random_state: int | None = None,
     progress: Callable[[float], None] | None = None,
-) -> Pair:
-    """The pair that is told apart best: hostile and random pairs first, then ``rounds`` of variations of the best.
+) -> Pair[Iterable[object]]:
+    """The pair distinguished best: adversarial, random, then ``rounds`` of variations.
 
     Audit it with runs of its own; the search has looked at those it made.
     """
-    count("rounds", rounds, least=0)
-    tables, source = _tables(problem), Source(random_state)
-    pairs = [*_hostile(problem, tables, relation, source)]
-    pairs += islice(random_pairs(tables.n, tables.columns, tables.lower, tables.upper, relation, source), width)
+    integer("rounds", rounds, least=0)
+    tables, source = _tables_of(problem.subject, problem), Source(random_state)
+    pairs = [*_hostile(tables, relation, source)]
+    pairs += islice(
+        random_pairs(tables.n, tables.columns, tables.lower, tables.upper, relation, source), width
+    )
     for done in range(rounds + 1):
         seed = None if random_state is None else random_state + done
         pairs = [pair for pair in pairs if _differ(tables.dressed(pair))]
-        found = advantages(sampler, [tables.dressed(pair) for pair in pairs], runs=runs, random_state=seed)
+        found = advantages(
+            sampler, [tables.dressed(pair) for pair in pairs], runs=runs, random_state=seed
+        )
         best = pairs[int(np.argmax(found))]
         pairs = [best, *(_varied(best, tables, relation, source) for _ in range(width))]
         if progress is not None:
@@ -81,23 +90,43 @@ def search_pair(
     return tables.dressed(best)
 
 
-def _differ(pair: Pair) -> bool:
+def _differ(pair: Pair[Iterable[object]]) -> bool:
     """Whether the data differ: entries of a table may become the same flag."""
     one, two = (np.asarray(list(side), dtype=np.float64) for side in (pair.data, pair.neighbour))
     return not np.array_equal(one, two, equal_nan=True)
 
 
-def _tables(problem: Problem) -> _Tables:
-    if isinstance(problem, Minimize):
-        return _Tables(problem.n, problem.n_features + 1, -1.0, 1.0, lambda table: _labelled(problem, table))
-    workload = problem.workload if isinstance(problem, Answer) else None
-    if isinstance(workload, BoundedMean):
-        return _Tables(problem.units, workload.dimension, workload.lower, workload.upper, np.asarray)
-    if isinstance(workload, BestCandidate):
-        return _Tables(problem.units, workload.candidates, workload.lower, workload.upper, np.asarray)
-    if isinstance(workload, Flags):
-        return _Tables(problem.units, workload.queries, 0.0, 1.0, lambda table: np.nan_to_num(table) >= 0.5)
-    raise ValueError(f"no pairs of neighbours are known for {(workload or problem).kind!r}; pass a pair of your own")
+@singledispatch
+def _tables_of(subject: Spec, problem: Problem) -> _Tables:
+    """Return the tables of records for the subject of a problem."""
+    raise ValueError(
+        f"no pairs of neighbours are known for {subject.kind!r}; pass a pair of your own"
+    )
+
+
+@_tables_of.register
+def _(subject: Minimize, problem: Problem) -> _Tables:
+    columns = subject.n_features + 1
+    return _Tables(
+        problem.units, columns, -1.0, 1.0, lambda table: _labelled(subject, table), labelled=True
+    )
+
+
+@_tables_of.register
+def _(subject: BoundedMean, problem: Problem) -> _Tables:
+    return _Tables(problem.units, subject.dimension, subject.lower, subject.upper, np.asarray)
+
+
+@_tables_of.register
+def _(subject: BestCandidate, problem: Problem) -> _Tables:
+    return _Tables(problem.units, subject.candidates, subject.lower, subject.upper, np.asarray)
+
+
+@_tables_of.register
+def _(subject: Flags, problem: Problem) -> _Tables:
+    return _Tables(
+        problem.units, subject.queries, 0.0, 1.0, lambda table: np.nan_to_num(table) >= 0.5
+    )
 
 
 def _labelled(problem: Minimize, table: Rows) -> InMemory:
@@ -108,16 +137,22 @@ def _labelled(problem: Minimize, table: Rows) -> InMemory:
     return InMemory(size * table[:, :-1], labels)
 
 
-def _hostile(problem: Problem, tables: _Tables, relation: str, source: Source) -> Iterator[Pair]:
-    if isinstance(problem, Minimize):
+def _hostile(tables: _Tables, relation: str, source: Source) -> Iterator[Pair[Rows]]:
+    if tables.labelled:
         rows = np.ones((tables.n, tables.columns))
         rows[::2, -1] = -1.0
-        yield pair_of("opposite gradients", rows[:-1], rows[-1], rows[-1] * np.append(rows[-1, :-1], -1.0), relation)
+        yield pair_of(
+            "opposite gradients",
+            rows[:-1],
+            rows[-1],
+            rows[-1] * np.append(rows[-1, :-1], -1.0),
+            relation,
+        )
     yield from record_pairs(tables.n, tables.columns, tables.lower, tables.upper, relation, source)
 
 
-def _varied(pair: Pair, tables: _Tables, relation: str, source: Source) -> Pair:
-    """The pair with another record in a random place; the last place is that of the record that differs."""
+def _varied(pair: Pair[Rows], tables: _Tables, relation: str, source: Source) -> Pair[Rows]:
+    """The pair with one other random record; the last place holds the one that differs."""
     fresh = next(random_pairs(2, tables.columns, tables.lower, tables.upper, "replace", source))
     others, record = np.array(pair.data[:-1]), np.array(pair.data[-1])
     replaced = fresh.neighbour[-1] if relation == "add_remove" else np.array(pair.neighbour[-1])

@@ -1,8 +1,8 @@
-"""Threshold strategies as types: how a threshold is chosen decides which bound is valid, so the choice makes the bound.
+"""Threshold strategies as types: the way a threshold is chosen decides the valid bound.
 
-A strategy gets scores of runs that have not been looked at and returns rates with upper bounds that hold *jointly* with
-the stated probability. There is no way to pass a threshold that was picked on the same scores and still get a bound,
-except by naming it `Fixed`, which says that it was not.
+A strategy gets scores of runs that have not been looked at and returns rates with upper bounds that
+hold *jointly* with the stated probability. There is no way to pass a threshold that was picked on
+the same scores and still get a bound, except by naming it `Fixed`, which says that it was not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from dpfit.audit.bounds import Floats, upper_rate
 from dpfit.audit.currency import Currency
-from dpfit.privacy.check import count, number
+from dpfit.privacy.validate import integer, real
 
 _CANDIDATES = 200
 
@@ -34,7 +34,9 @@ class Scores:
     def split(self, fraction: float) -> tuple[Scores, Scores]:
         """The first part of the runs, and the rest."""
         one, two = (head(len(side), fraction) for side in (self.first, self.second))
-        return Scores(self.first[:one], self.second[:two]), Scores(self.first[one:], self.second[two:])
+        return Scores(self.first[:one], self.second[:two]), Scores(
+            self.first[one:], self.second[two:]
+        )
 
 
 def head(runs: int, fraction: float) -> int:
@@ -61,7 +63,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def measure(self, scores: Scores, failure: float, currency: Currency) -> Measured:
-        """Rates and joint upper bounds; all of them hold with probability at least ``1 - failure``."""
+        """Rates and joint upper bounds, all of which hold with probability ``1 - failure``."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Fixed(Strategy):
     threshold: float
 
     def __post_init__(self) -> None:
-        number("threshold", self.threshold)
+        real("threshold", self.threshold)
 
     def measure(self, scores: Scores, failure: float, currency: Currency) -> Measured:
         return _measured(scores, np.array([self.threshold]), failure)
@@ -90,7 +92,7 @@ class HeldOut(Strategy):
     fraction: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 < number("fraction", self.fraction) < 1:
+        if not 0 < real("fraction", self.fraction) < 1:
             raise ValueError(f"fraction must lie strictly between 0 and 1, got {self.fraction!r}")
 
     @property
@@ -104,17 +106,21 @@ class HeldOut(Strategy):
         alpha, beta = (
             _foreseen(rate, len(side), n, failure)
             for rate, side, n in zip(
-                _rates(chosen_on, candidates), (chosen_on.first, chosen_on.second), runs, strict=True
+                _rates(chosen_on, candidates),
+                (chosen_on.first, chosen_on.second),
+                runs,
+                strict=True,
             )
         )
-        # Where no bound above zero is foreseen, the test that errs least is still the one to look at.
+        # Where no bound above zero is foreseen, the test that errs least is still the one to look
+        # at.
         expected = currency.lower(alpha, beta) - 1e-6 * (alpha + beta)
         return _measured(evaluated_on, candidates[[int(np.argmax(expected))]], failure)
 
 
 @dataclass(frozen=True)
 class UnionBound(Strategy):
-    """``count`` thresholds on a grid fixed in advance, in the units of the score; each gets its share of the failure.
+    """``count`` thresholds on a fixed grid of scores; each gets its share of the failure.
 
     Projections score 0 at the first centre and 1 at the second, so [-1, 2] spans what matters.
     """
@@ -124,8 +130,8 @@ class UnionBound(Strategy):
     high: float = 2.0
 
     def __post_init__(self) -> None:
-        count("count", self.count)
-        if not -math.inf < number("low", self.low) < number("high", self.high) < math.inf:
+        integer("count", self.count)
+        if not -math.inf < real("low", self.low) < real("high", self.high) < math.inf:
             raise ValueError(f"a grid needs finite low < high, got [{self.low!r}, {self.high!r}]")
 
     def measure(self, scores: Scores, failure: float, currency: Currency) -> Measured:
@@ -134,21 +140,27 @@ class UnionBound(Strategy):
 
 @dataclass(frozen=True)
 class Band(Strategy):
-    """Every threshold at once, by the Dvoretzky-Kiefer-Wolfowitz band with Massart's constant (1990)."""
+    """All thresholds, by the Dvoretzky-Kiefer-Wolfowitz band with Massart's constant (1990)."""
 
     def measure(self, scores: Scores, failure: float, currency: Currency) -> Measured:
         thresholds = _candidates(scores)
         alpha, beta = _rates(scores, thresholds)
         # One-sided, valid for a failure of at most one half.
-        widths = [math.sqrt(math.log(1 / min(failure / 2, 0.5)) / (2 * len(s))) for s in (scores.first, scores.second)]
-        upper = [np.minimum(rate + width, 1.0) for rate, width in zip((alpha, beta), widths, strict=True)]
+        widths = [
+            math.sqrt(math.log(1 / min(failure / 2, 0.5)) / (2 * len(s)))
+            for s in (scores.first, scores.second)
+        ]
+        upper = [
+            np.minimum(rate + width, 1.0) for rate, width in zip((alpha, beta), widths, strict=True)
+        ]
         return Measured(thresholds, alpha, beta, *upper)
 
 
 def _foreseen(rate: Floats, seen: int, runs: int, failure: float) -> Floats:
     """The upper bound to expect on ``runs`` others where ``seen`` ones showed a rate.
 
-    Rates enter at their own upper bounds: otherwise thresholds with few errors by chance would look best.
+    Rates enter at their own upper bounds: otherwise thresholds with few errors by chance would look
+    best.
     """
     cautious = upper_rate(np.rint(rate * seen), seen, 0.05)
     return upper_rate(cautious * runs, runs, failure / 2)
@@ -163,7 +175,10 @@ def _measured(scores: Scores, thresholds: Floats, failure: float) -> Measured:
     alpha, beta = _rates(scores, thresholds)
     share = failure / (2 * len(thresholds))
     one, two = len(scores.first), len(scores.second)
-    upper = upper_rate(np.rint(alpha * one), one, share), upper_rate(np.rint(beta * two), two, share)
+    upper = (
+        upper_rate(np.rint(alpha * one), one, share),
+        upper_rate(np.rint(beta * two), two, share),
+    )
     return Measured(thresholds, alpha, beta, *upper)
 
 
@@ -172,7 +187,9 @@ def _rates(scores: Scores, thresholds: Floats) -> tuple[Floats, Floats]:
     first, second = np.sort(scores.first), np.sort(scores.second)
     alarms = len(first) - np.searchsorted(first, thresholds, side="right")
     misses = np.searchsorted(second, thresholds, side="right")
-    return np.asarray(alarms / len(first), dtype=np.float64), np.asarray(misses / len(second), dtype=np.float64)
+    return np.asarray(alarms / len(first), dtype=np.float64), np.asarray(
+        misses / len(second), dtype=np.float64
+    )
 
 
 def _candidates(scores: Scores) -> Floats:

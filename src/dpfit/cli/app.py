@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +22,7 @@ from dpfit.cli.predict import predict
 from dpfit.cli.query import query
 from dpfit.cli.schema import schema
 from dpfit.cli.screen import cited, facts, print_json, rows
+from dpfit.cli.stream import stream_app
 
 if TYPE_CHECKING:
     from dpfit.catalogue import Entry
@@ -29,7 +32,8 @@ TIERS = ("recommended", "specialised", "reference")
 app = typer.Typer(
     cls=Commands,
     help="Fit models, draw samples and answer queries under differential privacy.",
-    epilog="Exit status: 0 done; 1 refused, over budget, or a broken promise; 2 wrong option, schema or file; "
+    epilog="Exit status: 0 done; 1 refused, over budget, or a broken promise; 2 wrong option, "
+    "schema or file; "
     "3 unexpected.",
     no_args_is_help=True,
     # Tracebacks that show local variables would show records.
@@ -39,6 +43,7 @@ app = typer.Typer(
 for command in (demo, schema, plan, fit, predict, query, audit):
     app.command()(command)
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(stream_app, name="stream")
 
 
 def _version(wanted: bool) -> None:
@@ -53,7 +58,10 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks. They may quote records: for your eyes only.")
+        bool,
+        typer.Option(
+            "--debug", help="Show tracebacks. They may quote records: for your eyes only."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -61,10 +69,17 @@ def _options(
 
 @app.command()
 def algorithms(
-    name: Annotated[str | None, typer.Argument(help="One algorithm, to be told all about it.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="List specialised and reference algorithms, too.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(help="One algorithm, to be told all about it.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List specialised and reference algorithms, too.")
+    ] = False,
     results: Annotated[
-        bool, typer.Option("--results", help="List theorems of the source documents, and what serves each.")
+        bool,
+        typer.Option(
+            "--results", help="List theorems of the source documents, and what serves each."
+        ),
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -77,7 +92,9 @@ def algorithms(
     if name is not None:
         chosen = [entry(name)]
     else:
-        chosen = [row for tier in (TIERS if everything else TIERS[:1]) for row in entries(tier=tier)]
+        chosen = [
+            row for tier in (TIERS if everything else TIERS[:1]) for row in entries(tier=tier)
+        ]
     if as_json:
         print_json([each.to_json() for each in chosen])
     elif name is not None:
@@ -91,7 +108,10 @@ def algorithms(
                 Console().print(table)
         if not everything:
             others = sum(1 for _ in entries()) - len(chosen)
-            Console().print(f"dpfit algorithms --all lists {others} more; dpfit algorithms NAME shows one in full.")
+            Console().print(
+                f"dpfit algorithms --all lists {others} more; dpfit algorithms NAME shows one in "
+                "full."
+            )
 
 
 def _show_entry(one: Entry) -> None:
@@ -117,7 +137,7 @@ def _show_entry(one: Entry) -> None:
 
 
 def _show_results(name: str | None, as_json: bool) -> None:
-    """Print the results that dpfit implements or replaces, all or those that one algorithm serves."""
+    """Print the results that dpfit implements or replaces, all or those of one algorithm."""
     from dpfit.catalogue import entry
     from dpfit.theory.bibliography import DOCUMENTS
     from dpfit.theory.results import RESULTS
@@ -129,14 +149,23 @@ def _show_results(name: str | None, as_json: bool) -> None:
         return
     for document, work in DOCUMENTS.items():
         lines = [
-            (row.number, row.title, row.object, f"{row.status}: {row.note}" if row.note else row.status)
+            (
+                row.number,
+                row.title,
+                row.object,
+                f"{row.status}: {row.note}" if row.note else row.status,
+            )
             for row in served
             if row.document == document
         ]
         if lines:
-            Console().print(rows(("result", "what it states", "served by", "status"), lines, escape(str(work))))
+            Console().print(
+                rows(("result", "what it states", "served by", "status"), lines, escape(str(work)))
+            )
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; characters that the terminal does not have are printed as escapes."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -19,36 +19,72 @@ if TYPE_CHECKING:
 
 def audit(
     name: Annotated[
-        str | None, typer.Argument(help="An algorithm of the catalogue, or 'module:function' for your own mechanism.")
+        str | None,
+        typer.Argument(
+            help="An algorithm of the catalogue, or 'module:function' for your own mechanism."
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Audit every algorithm of the catalogue.")] = False,
-    mu: Annotated[float | None, typer.Option(help="Audit at this Gaussian-DP budget (default 1).")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Audit at this pure budget (default 1).")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Audit every algorithm of the catalogue.")
+    ] = False,
+    mu: Annotated[
+        float | None, typer.Option(help="Audit at this Gaussian-DP budget (default 1).")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Audit at this pure budget (default 1).")
+    ] = None,
     runs: Annotated[int, typer.Option(help="Runs on each of the two datasets.")] = 10_000,
     relation: Annotated[str, typer.Option(help="'replace' or 'add_remove'.")] = "replace",
-    search: Annotated[bool, typer.Option(help="Search for the worst pair of neighbours first.")] = False,
-    data: Annotated[Path | None, typer.Option(help="For your own mechanism: a .npy file of records.")] = None,
-    neighbour: Annotated[Path | None, typer.Option(help="The same with one record changed.")] = None,
+    search: Annotated[
+        bool, typer.Option(help="Search for the worst pair of neighbours first.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="For your own mechanism: a .npy file of records.")
+    ] = None,
+    neighbour: Annotated[
+        Path | None, typer.Option(help="The same with one record changed.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Write the trade-off curves to this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write the trade-off curves to this file.")
+    ] = None,
     page: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page about the audit to this file.")
+        Path | None,
+        typer.Option(
+            "--report", metavar="FILE", help="Write an HTML page about the audit to this file."
+        ),
     ] = None,
 ) -> None:
-    """Attack an algorithm on neighbouring datasets; exit status 1 if a promise is broken, 2 if nothing can be said."""
+    """Attack an algorithm on neighbouring datasets.
+
+    The exit status is 1 if a promise is broken, 2 if nothing can be said.
+    """
     from dpfit.audit.figure import draw
     from dpfit.catalogue import ENTRIES
     from dpfit.report import audit_report
 
-    options: dict[str, Any] = {"runs": runs, "n_jobs": jobs} | ({"search": True} if search else {})
     try:
         if every == (name is not None):
             raise ValueError("give the name of an algorithm, or --all")
         audits = []
         for subject in [row.name for row in ENTRIES] if every else [str(name)]:
             with progress(subject) as report:
-                audits.append(_audited(subject, mu, epsilon, relation, data, neighbour, every, options, report))
+                audits.append(
+                    _audited(
+                        subject,
+                        mu,
+                        epsilon,
+                        relation,
+                        data,
+                        neighbour,
+                        every,
+                        runs,
+                        jobs,
+                        search,
+                        report,
+                    )
+                )
         if plot is not None:
             draw(audits, plot)
         if page is not None:
@@ -76,7 +112,9 @@ def _audited(
     data: Path | None,
     neighbour: Path | None,
     every: bool,
-    options: dict[str, Any],
+    runs: int,
+    jobs: int,
+    search: bool,
     report: Callable[[float], None],
 ) -> Audit:
     import numpy as np
@@ -88,14 +126,36 @@ def _audited(
 
     if ":" not in subject:
         if every:
-            # One budget does not fit all: each entry is asked for the kind of promise that it makes.
+            # One budget does not fit all: each entry is asked for the kind of promise that it
+            # makes.
             mu, epsilon = _possible(subject, mu, epsilon)
-        return audit_entry(subject, mu=mu, epsilon=epsilon, relation=relation, progress=report, **options)
+        return audit_entry(
+            subject,
+            mu=mu,
+            epsilon=epsilon,
+            relation=relation,
+            search=search,
+            progress=report,
+            runs=runs,
+            n_jobs=jobs,
+        )
     target = imported(subject)
     if hasattr(target, "plan") and hasattr(target, "example"):
-        return audit_algorithm(target, mu=mu, epsilon=epsilon, relation=relation, progress=report, **options)
-    if "search" in options:
-        raise ValueError("--search needs an algorithm with a problem; give your own mechanism a pair of neighbours")
+        return audit_algorithm(
+            target,
+            mu=mu,
+            epsilon=epsilon,
+            relation=relation,
+            search=search,
+            progress=report,
+            runs=runs,
+            n_jobs=jobs,
+        )
+    if search:
+        raise ValueError(
+            "--search needs an algorithm with a problem; give your own mechanism a pair of "
+            "neighbours"
+        )
     if data is None or neighbour is None:
         raise ValueError("your own mechanism needs --data FILE.npy and --neighbour FILE.npy")
     if (mu is None) == (epsilon is None):
@@ -103,10 +163,14 @@ def _audited(
     basis = Basis("promised on the command line", relation)
     promise = Guarantee(Gaussian(1 / mu) if mu is not None else Pure(float(epsilon or 0.0)), basis)
     first, second = (np.load(file, allow_pickle=False) for file in (data, neighbour))
-    return audit_callable(target, first, second, promise, subject=subject, progress=report, **options)
+    return audit_callable(
+        target, first, second, promise, subject=subject, progress=report, runs=runs, n_jobs=jobs
+    )
 
 
-def _possible(name: str, mu: float | None, epsilon: float | None) -> tuple[float | None, float | None]:
+def _possible(
+    name: str, mu: float | None, epsilon: float | None
+) -> tuple[float | None, float | None]:
     from dpfit.catalogue import ENTRIES
 
     kinds = next(row.guarantees for row in ENTRIES if row.name == name)
@@ -117,19 +181,26 @@ def _possible(name: str, mu: float | None, epsilon: float | None) -> tuple[float
 
 def _show(audits: list[Audit], console: Console) -> None:
     for found in audits:
-        console.print(escape(str(found)), style="red" if found.broken else "", highlight=False, soft_wrap=True)
+        console.print(
+            escape(str(found)), style="red" if found.broken else "", highlight=False, soft_wrap=True
+        )
     if len(audits) > 1:
         return
     lines = (
         (
             finding.attack,
             f"{finding.lower:.4f}",
-            *("-" if rate is None else f"{rate:.4f}" for rate in (finding.alpha_upper, finding.beta_upper)),
+            *(
+                "-" if rate is None else f"{rate:.4f}"
+                for rate in (finding.alpha_upper, finding.beta_upper)
+            ),
             f"{finding.seconds:.2f}",
             finding.note,
         )
         for finding in audits[0].findings
     )
-    table = rows(("attack", "lower bound", "false alarms <=", "misses <=", "seconds", "note"), lines)
+    table = rows(
+        ("attack", "lower bound", "false alarms <=", "misses <=", "seconds", "note"), lines
+    )
     table.columns[0].no_wrap = True
     console.print(table)

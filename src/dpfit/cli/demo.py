@@ -51,16 +51,19 @@ categories = ["benign", "malignant"]
 
 def demo(
     folder: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="A new folder for the files; default: a temporary one.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="A new folder for the files; default: a temporary one."
+        ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Fit a private model to a medical table that ships with scikit-learn: schema, plan, ledger, fit, report.
+    """Fit a private model to a medical table of scikit-learn: schema, plan, ledger, fit, report.
 
     The table, its schema and the ledger stay in the folder, to go on with.
     """
     from dpfit.cli.fit import fit_table
-    from dpfit.cli.stored import store
+    from dpfit.cli.stored import to_text
     from dpfit.cli.task import Task, read_schema
     from dpfit.ledger import Ledger
     from dpfit.privacy import Budget
@@ -75,28 +78,38 @@ def demo(
     ledger.register("patients", Budget(epsilon=_CAP), note="dpfit demo")
 
     task = Task(read_schema(facts, None), "logistic", _EPSILON, ledger=ledger, dataset="patients")
-    console.print("[bold]The question[/bold]: is a tumour malignant, from four measurements of each of 569 patients?\n")
+    console.print(
+        "[bold]The question[/bold]: is a tumour malignant, from four measurements of each of 569 "
+        "patients?\n"
+    )
     console.print("[bold]The plan[/bold], made from public facts before the data are read:")
     console.print(explained(task.plan(number), task.delta))
 
     fitted = fit_table(task, table)
-    store(fitted.model, task.schema, place / "model.json")
+    (place / "model.json").write_text(to_text(fitted.model, task.schema), encoding="utf-8")
     console.print("\n[bold]The release[/bold]: a model that keeps this promise.")
     fitted.show(console, {"model": place / "model.json"})
 
     accuracy, without = _accuracies(fitted, table)
     console.print(
-        f"\nThe table is public, so here we may compare: {accuracy:.0%} of the patients are classified right, "
+        f"\nThe table is public, so here we may compare: {accuracy:.0%} of the patients are "
+        "classified right, "
         f"{without:.0%} by a model without privacy."
     )
     page = place / "report.html"
-    measured = Quality("accuracy", accuracy, "public data", "share of the patients that are classified right")
+    measured = Quality(
+        "accuracy", accuracy, "public data", "share of the patients that are classified right"
+    )
     page.write_text(fitted.page(measured), encoding="utf-8")
 
     refusal = _second(task, table)
-    console.print("\n[bold]A second fit[/bold] at the same price is refused, and nothing is charged:")
+    console.print(
+        "\n[bold]A second fit[/bold] at the same price is refused, and nothing is charged:"
+    )
     console.print(escape(refusal), highlight=False)
-    console.print(f"\nNow open the report in a browser: [bold]{escape(str(page))}[/bold]", soft_wrap=True)
+    console.print(
+        f"\nNow open the report in a browser: [bold]{escape(str(page))}[/bold]", soft_wrap=True
+    )
     if as_json:
         print_json(
             {
@@ -133,7 +146,7 @@ def _new_folder(folder: Path | None) -> Path:
 
 
 def _accuracies(fitted: Fitted, table: Path) -> tuple[float, float]:
-    """The share of rows that are classified right, with privacy and without. Sound only since the table is public."""
+    """The fraction of rows classified right, with and without privacy: the table is public."""
     import numpy as np
     from sklearn.linear_model import LogisticRegression
 

@@ -1,7 +1,8 @@
-"""Errors on the command line: one sentence with the way out, an exit status, and never the content of a cell.
+"""Command-line errors: a sentence with a hint, an exit status, never a cell's content.
 
-Exit status: 0 done; 1 refused (over budget, a ledger that is damaged or cannot be used, a broken promise in an audit);
-2 the command, an option, a schema or a file is wrong; 3 something unexpected inside dpfit.
+Exit status: 0 done; 1 refused (over budget, a ledger that is damaged or cannot be used, a broken
+promise in an audit); 2 the command, an option, a schema or a file is wrong; 3 something unexpected
+inside dpfit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _DEBUG = ContextVar("debug", default=False)
 
 
 class Commands(TyperGroup):
-    """The root of the command line. ``--debug`` may stand anywhere and shows the traceback of whatever is raised."""
+    """The root command. ``--debug`` may stand anywhere and shows tracebacks."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args = [_current_name(word) for word in args]
@@ -36,15 +37,21 @@ class Commands(TyperGroup):
         except typer.Abort:
             raise
         except Exception as error:
-            # Errors of the command line itself, such as a wrong option, know their exit status.
-            if debugging() or hasattr(error, "exit_code"):
+            # Errors of the command line itself, such as a wrong option, know their exit status. A
+            # reader that stops early, as head does, is no error to tell of: the caller of this
+            # group ends the command.
+            if debugging() or hasattr(error, "exit_code") or isinstance(error, BrokenPipeError):
                 raise
             status, sentence = described(error)
             typer.echo(f"error: {sentence}", err=True)
             raise typer.Exit(status) from None
 
 
-_FORMER = {"--neighbours": "--relation", "--n-public": "--n-declared"}
+_FORMER = {
+    "--neighbours": "--relation",
+    "--n-public": "--n-declared",
+    "--reach": "--target-risk",
+}
 """Former names of options, which work in this version."""
 
 
@@ -52,7 +59,9 @@ def _current_name(word: str) -> str:
     name, *value = word.split("=", 1)
     if name not in _FORMER:
         return word
-    typer.echo(f"warning: {name} is now {_FORMER[name]}; the old name works in this version only", err=True)
+    typer.echo(
+        f"warning: {name} is now {_FORMER[name]}; the old name works in this version only", err=True
+    )
     return "=".join([_FORMER[name], *value])
 
 
@@ -65,7 +74,8 @@ def described(error: Exception) -> tuple[int, str]:
     """The exit status of an error, and a sentence that may be shown to anybody.
 
     >>> described(ValueError("could not convert string to float: 'Mrs Smith'"))
-    (3, 'something unexpected happened inside dpfit (ValueError); run again with --debug where only you can read it')
+    (3, 'something unexpected happened inside dpfit (ValueError); run again with --debug where only
+    you can read it')
     """
     sentence = " ".join(str(error).split())
     if isinstance(error, LedgerError):
@@ -75,7 +85,8 @@ def described(error: Exception) -> tuple[int, str]:
     if isinstance(error, ValueError) and _ours(error):
         return WRONG, sentence
     return UNEXPECTED, (
-        f"something unexpected happened inside dpfit ({type(error).__name__}); run again with --debug where only you "
+        f"something unexpected happened inside dpfit ({type(error).__name__}); run again with "
+        "--debug where only you "
         "can read it"
     )
 

@@ -19,7 +19,9 @@ from dpfit.ledger import Entry, Ledger, LedgerError, Status
 from dpfit.ledger.amount import SYMBOLS, shown
 from dpfit.privacy import Budget
 
-ledger_app = typer.Typer(help="Keep the budgets of datasets in a file that cannot be overspent.", no_args_is_help=True)
+ledger_app = typer.Typer(
+    help="Keep the budgets of datasets in a file that cannot be overspent.", no_args_is_help=True
+)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger file, on a local disk.")]
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="The name of a dataset.")]
@@ -45,24 +47,35 @@ def create(file: File, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"created": str(ledger.path)})
         return
-    typer.echo(f"created {ledger.path}; next: dpfit ledger register {file} DATASET --epsilon ... --delta ...")
+    typer.echo(
+        f"created {ledger.path}; next: dpfit ledger register {file} DATASET --epsilon ... "
+        "--delta ..."
+    )
 
 
 @ledger_app.command()
 def register(
     file: File,
     dataset: Dataset,
-    epsilon: Annotated[float | None, typer.Option(help="Cap on epsilon; alone it is pure DP.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Cap on epsilon; alone it is pure DP.")
+    ] = None,
     delta: Annotated[float | None, typer.Option(help="Cap on delta, with --epsilon.")] = None,
     mu: Annotated[float | None, typer.Option(help="Cap on the Gaussian-DP parameter.")] = None,
-    rho: Annotated[float | None, typer.Option(help="Cap on the zero-concentrated-DP parameter.")] = None,
+    rho: Annotated[
+        float | None, typer.Option(help="Cap on the zero-concentrated-DP parameter.")
+    ] = None,
     unit: Annotated[str, typer.Option(help="Whose data is protected: record or user.")] = "record",
-    relation: Annotated[str, typer.Option(help="What a neighbour is: replace or add_remove.")] = "replace",
+    relation: Annotated[
+        str, typer.Option(help="What a neighbour is: replace or add_remove.")
+    ] = "replace",
     currency: Annotated[
-        str | None, typer.Option(help="What an (epsilon, delta) cap is kept in: gdp (default), zcdp or pure.")
+        str | None,
+        typer.Option(help="What an (epsilon, delta) cap is kept in: gdp (default), zcdp or pure."),
     ] = None,
     delta_share: Annotated[
-        float | None, typer.Option(help="Part of delta for plans that promise (epsilon, delta) themselves.")
+        float | None,
+        typer.Option(help="Part of delta for plans that promise (epsilon, delta) themselves."),
     ] = None,
     note: Annotated[str, typer.Option(help="Free text that is kept.")] = "",
     as_json: AsJson = False,
@@ -89,7 +102,10 @@ def show(file: File, as_json: AsJson = False) -> None:
         print_json([status.to_json() for status in states])
         return
     if not states:
-        typer.echo("no dataset is registered; next: dpfit ledger register FILE DATASET --epsilon ... --delta ...")
+        typer.echo(
+            "no dataset is registered; next: dpfit ledger register FILE DATASET --epsilon ... "
+            "--delta ..."
+        )
     console = Console()
     for place, status in enumerate(states):
         console.print(Text(f"\n{status.dataset}" if place else status.dataset, style="bold"))
@@ -109,7 +125,8 @@ def entries(file: File, dataset: Dataset, as_json: AsJson = False) -> None:
             row.id,
             row.time if row.kind in ("register", "reserve") else "",
             _what(row),
-            shown(row.spent.amount) + (f", delta {shown(row.spent.delta)}" if row.spent.delta else ""),
+            shown(row.spent.amount)
+            + (f", delta {shown(row.spent.delta)}" if row.spent.delta else ""),
             row.facts.get("who", ""),
             row.facts.get("why", "") or row.facts.get("note", ""),
             row.hash[:12],
@@ -124,11 +141,17 @@ def entries(file: File, dataset: Dataset, as_json: AsJson = False) -> None:
 def verify(
     file: File,
     expect: Annotated[
-        str | None, typer.Option(metavar="HASH", help="A hash printed earlier, which must still be in the chain.")
+        str | None,
+        typer.Option(
+            metavar="HASH", help="A hash printed earlier, which must still be in the chain."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute chain, totals and prices again, and print the hash of the newest row; keep that hash elsewhere."""
+    """Recompute chain, totals and prices, and print the hash of the newest row.
+
+    Keep that hash elsewhere.
+    """
     with _one_sentence():
         head = Ledger(file).verify(expect)
     if as_json:

@@ -28,36 +28,103 @@ class Unit(StrEnum):
     USER = "user"
 
 
-TableFile = Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV file with a header, or a Parquet file.")]
+TableFile = Annotated[
+    Path, typer.Argument(metavar="TABLE", help="A CSV file with a header, or a Parquet file.")
+]
 SchemaFile = Annotated[
-    Path, typer.Option("--schema", metavar="S.toml", help="Public facts about the columns; see dpfit schema.")
+    Path,
+    typer.Option(
+        "--schema", metavar="S.toml", help="Public facts about the columns; see dpfit schema."
+    ),
 ]
 Model = Annotated[ModelName, typer.Option("--model", help="Which model to fit.")]
-Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict; default: [target] of the schema.")]
-Epsilon = Annotated[float, typer.Option(help="Privacy budget; smaller is more private, 1 is common.")]
-Delta = Annotated[float, typer.Option(help="The delta of (epsilon, delta)-DP, below 0.01 / rows; 0: pure epsilon-DP.")]
+Target = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="What to predict; default: [target] of the schema."),
+]
+Epsilon = Annotated[
+    float, typer.Option(help="Privacy budget; smaller is more private, 1 is common.")
+]
+Delta = Annotated[
+    float,
+    typer.Option(help="The delta of (epsilon, delta)-DP, below 0.01 / rows; 0: pure epsilon-DP."),
+]
 RelationOption = Annotated[
     Relation,
-    typer.Option("--relation", help="One record is replaced (the number of rows is public), or added or removed."),
+    typer.Option(
+        "--relation",
+        help="One record is replaced (the number of rows is public), or added or removed.",
+    ),
 ]
 DeclaredRows = Annotated[
     int | None,
-    typer.Option("--n-declared", metavar="N", help="With add_remove: a public number near that of the rows."),
+    typer.Option(
+        "--n-declared", metavar="N", help="With add_remove: a public number near that of the rows."
+    ),
 ]
-UnitOption = Annotated[Unit, typer.Option("--unit", help="Protect each record, or each user with all its records.")]
-UserColumn = Annotated[str | None, typer.Option(metavar="COLUMN", help="With --unit user: whose record a row is.")]
+UnitOption = Annotated[
+    Unit, typer.Option("--unit", help="Protect each record, or each user with all its records.")
+]
+UserColumn = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="With --unit user: whose record a row is.")
+]
 MaxRows = Annotated[
-    int | None, typer.Option("--max-rows", metavar="M", help="With --unit user: how many rows of a user are used.")
+    int | None,
+    typer.Option(
+        "--max-rows", metavar="M", help="With --unit user: how many rows of a user are used."
+    ),
+]
+RowsPerUser = Annotated[
+    float | None,
+    typer.Option(
+        "--rows-per-user",
+        metavar="M",
+        help="With --unit user: how many rows a user has, typically; a public fact.",
+    ),
+]
+Users = Annotated[
+    int | None,
+    typer.Option(
+        "--users",
+        metavar="N",
+        min=1,
+        help="With --unit user: how many users there are; near it under add_remove.",
+    ),
 ]
 Solver = Annotated[str, typer.Option(help="auto, or an algorithm of dpfit algorithms.")]
-RidgeWeight = Annotated[float | None, typer.Option("--ridge", help="Weight of the squared norm of the coefficients.")]
-Quantile = Annotated[float | None, typer.Option(help="For --model quantile: which one, between 0 and 1 (default 0.5).")]
+MaxPasses = Annotated[
+    int | None,
+    typer.Option(
+        metavar="K", min=1, help="Largest number of passes over the table (default: the solver's)."
+    ),
+]
+RidgeWeight = Annotated[
+    float | None, typer.Option("--ridge", help="Weight of the squared norm of the coefficients.")
+]
+L1Radius = Annotated[
+    float | None,
+    typer.Option(
+        "--l1-radius",
+        metavar="R",
+        help="Few columns matter: bound on the sum of absolute coefficients of scaled columns.",
+    ),
+]
+Quantile = Annotated[
+    float | None,
+    typer.Option(help="For --model quantile: which one, between 0 and 1 (default 0.5)."),
+]
 LedgerFile = Annotated[
-    Path | None, typer.Option("--ledger", metavar="FILE", help="Charge the budget that is kept in this ledger.")
+    Path | None,
+    typer.Option("--ledger", metavar="FILE", help="Charge the budget that is kept in this ledger."),
 ]
-Dataset = Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="The dataset's name in the ledger.")]
+Dataset = Annotated[
+    str | None, typer.Option("--dataset", metavar="NAME", help="The dataset's name in the ledger.")
+]
 PublicTable = Annotated[
-    Path | None, typer.Option("--public", metavar="TABLE", help="Public records of the same columns.")
+    Path | None,
+    typer.Option("--public", metavar="TABLE", help="Public records of the same columns."),
 ]
-ReportFile = Annotated[Path | None, typer.Option("--report", metavar="R.html", help="Write a page about it.")]
+ReportFile = Annotated[
+    Path | None, typer.Option("--report", metavar="R.html", help="Write a page about it.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

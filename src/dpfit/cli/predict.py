@@ -8,34 +8,43 @@ from typing import Annotated
 import typer
 
 from dpfit.cli import options
-from dpfit.cli.outputs import check_new, write_csv
+from dpfit.cli.outputs import csv_text, new_files
 from dpfit.cli.screen import print_json
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that dpfit fit --out wrote.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A file that dpfit fit --out wrote.")
+    ],
     table: options.TableFile,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a new CSV file, not the terminal.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a new CSV file, not the terminal.")
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Predict the target for each row of a table, in its order; a CSV with a column for each probability as well.
+    """Predict the target for each row of a table, in order; a CSV also has probabilities.
 
-    The model's promise is about the records it was fitted to. A prediction is about the row that it is made for, and
-    tells about it: keep predictions as private as that row.
+    The model's promise is about the records it was fitted to. A prediction is about the row that it
+    is made for, and tells about it: keep predictions as private as that row.
     """
     from dpfit.cli.stored import restore
     from dpfit.cli.task import quiet
     from dpfit.data.files import read_table
     from dpfit.data.table import Table
 
-    check_new(out)
-    fitted, schema = restore(model)
-    matrix = schema.matrix(Table(read_table(table)))
-    with quiet():
-        predictions = fitted.predict(matrix).tolist() if len(matrix) else []
-        chances = fitted.predict_proba(matrix).T.tolist() if hasattr(fitted, "predict_proba") and len(matrix) else []
-    name = schema.target.name if schema.target is not None else "prediction"
-    classes = fitted.classes_.tolist() if chances else []
+    with new_files(out) as write:
+        fitted, schema = restore(model)
+        matrix = schema.matrix(Table(read_table(table)))
+        with quiet():
+            predictions = fitted.predict(matrix).tolist() if len(matrix) else []
+            known = hasattr(fitted, "predict_proba") and len(matrix)
+            chances = fitted.predict_proba(matrix).T.tolist() if known else []
+        name = schema.target.name if schema.target is not None else "prediction"
+        classes = fitted.classes_.tolist() if chances else []
+        header = [name, *(f"probability of {category}" for category in classes)]
+        text = csv_text(header, zip(predictions, *chances, strict=True))
+        if out is not None:
+            write(out, text)
     if as_json:
         print_json(
             {
@@ -45,8 +54,5 @@ def predict(
                 "probabilities": dict(zip(classes, chances, strict=True)),
             }
         )
-        return
-    header = [name, *(f"probability of {category}" for category in classes)]
-    write_csv(header, zip(predictions, *chances, strict=True), out)
-    if out is not None:
-        typer.echo(f"wrote {out}")
+    else:
+        typer.echo(text if out is None else f"wrote {out}\n", nl=False)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from dpfit.cli import options
-from dpfit.cli.options import Relation
-from dpfit.cli.outputs import check_new, write_csv
+from dpfit.cli.options import Relation, Unit
+from dpfit.cli.outputs import csv_text, kept, new_files
 from dpfit.cli.screen import facts, print_json, progress, rows
 
 if TYPE_CHECKING:
     from dpfit.ledger import Ledger
-    from dpfit.queries import Counted
+    from dpfit.privacy.spec import Json
+    from dpfit.queries import CountResult
+    from dpfit.queries.count import By
 
 _HEADER = ("count of", "count", "lower", "upper")
 
@@ -24,66 +26,96 @@ _HEADER = ("count of", "count", "lower", "upper")
 def query(
     table: options.TableFile,
     schema: options.SchemaFile,
-    by: Annotated[list[str], typer.Option(metavar="COLUMN", help="Count by this column; give several to cross them.")],
+    by: Annotated[
+        list[str],
+        typer.Option(metavar="COLUMN", help="Count by this column; give several to cross them."),
+    ],
     epsilon: options.Epsilon,
     delta: options.Delta = 0.0,
     bins: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=N", help="Cut a number into N equal bins, or at edges: age=0,18,65,120."),
+        typer.Option(
+            metavar="COLUMN=N", help="Cut a number into N equal bins, or at edges: age=0,18,65,120."
+        ),
     ] = None,
     each: Annotated[
-        bool, typer.Option("--each", help="Count by each column on its own instead of crossing them.")
+        bool,
+        typer.Option("--each", help="Count by each column on its own instead of crossing them."),
     ] = False,
-    noise: Annotated[str, typer.Option(help="auto, laplace, gaussian, generalized_gaussian or k_norm.")] = "auto",
+    noise: Annotated[
+        str, typer.Option(help="auto, laplace, gaussian, generalized_gaussian or k_norm.")
+    ] = "auto",
     relation: options.RelationOption = Relation.REPLACE,
+    unit: options.UnitOption = Unit.RECORD,
+    user_column: options.UserColumn = None,
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
     who: Annotated[str, typer.Option(help="Kept in the ledger: who asks.")] = "",
     why: Annotated[str, typer.Option(help="Kept in the ledger: what for.")] = "",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a new CSV file, not the terminal.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a new CSV file, not the terminal.")
+    ] = None,
     report: options.ReportFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Count the records of a private table, with the noise that errs least; intervals hold with probability 95%."""
-    from dpfit.cli.task import open_ledger, read_schema
+    """Count the records of a private table, with the noise of least predicted error.
+
+    Intervals hold with probability 95%.
+    """
+    from dpfit.cli.task import open_ledger, quiet, read_schema
     from dpfit.data.files import read_table
     from dpfit.queries import count
 
-    check_new(out, report)
+    if (unit == Unit.USER) != (user_column is not None):
+        raise ValueError("--unit user and --user-column COLUMN go together")
     book = open_ledger(ledger)
     if (book is None) != (dataset is None):
-        raise ValueError("a ledger and a dataset in it go together: give both --ledger FILE and --dataset NAME")
-    known = read_schema(schema, None)
-    cuts = dict(_cut(choice) for choice in bins or ())
-    asked: Any = [[name] for name in by] if each else by
-    with progress("counting", total=None):
-        counted = count(
-            read_table(table),
-            known,
-            asked,
-            epsilon=epsilon,
-            delta=delta or None,
-            relation=Relation(relation).value,
-            bins=cuts,
-            noise=noise,
-            ledger=book,
-            dataset=dataset,
-            who=who,
-            why=why,
+        raise ValueError(
+            "a ledger and a dataset in it go together: give both --ledger FILE and --dataset NAME"
         )
-    if report is not None:
-        report.write_text(_page(counted, by, delta, book, dataset), encoding="utf-8")
-    found = counted.to_dict()
-    lines = list(zip(*(found[name] for name in ("label", "count", "lower", "upper")), strict=True))
-    if as_json:
-        print_json(_to_json(counted, lines, book, dataset))
-    elif out is not None:
-        write_csv(_HEADER, lines, out)
-        typer.echo(f"wrote {out}")
-    else:
-        console = Console()
-        console.print(rows(_HEADER, ((name, *(f"{value:.6g}" for value in values)) for name, *values in lines)))
-        console.print(facts([("promise", counted.release.guarantee)]))
+    cuts = dict(_cut(choice) for choice in bins or ())
+    asked: By = [[name] for name in by] if each else by
+    with new_files(out, report) as write:
+        known = read_schema(schema, None)
+        with progress("counting", total=None), quiet():
+            counted = count(
+                read_table(table),
+                known,
+                asked,
+                epsilon=epsilon,
+                delta=delta or None,
+                relation=Relation(relation).value,
+                bins=cuts,
+                noise=noise,
+                ledger=book,
+                dataset=dataset,
+                who=who,
+                why=why,
+                user=user_column,
+            )
+        found = counted.to_dict()
+        lines = list(
+            zip(found["label"], found["count"], found["lower"], found["upper"], strict=True)
+        )
+        with kept(lambda: _to_json(counted, lines, None, None)):
+            if out is not None:
+                write(out, csv_text(_HEADER, lines))
+            if report is not None:
+                write(report, _page(counted, by, delta, book, dataset))
+            if as_json:
+                print_json(_to_json(counted, lines, book, dataset))
+            elif out is not None:
+                typer.echo(f"wrote {out}")
+            else:
+                _show(counted, lines)
+
+
+def _show(counted: CountResult, lines: list[tuple[str, float, float, float]]) -> None:
+    console = Console()
+    console.print(
+        rows(_HEADER, ((name, *(f"{value:.6g}" for value in values)) for name, *values in lines))
+    )
+    console.print(facts([("promise", counted.release.guarantee)]))
 
 
 def _cut(choice: str) -> tuple[str, int | list[float]]:
@@ -95,24 +127,35 @@ def _cut(choice: str) -> tuple[str, int | list[float]]:
         raise ValueError(f"--bins takes COLUMN=N or COLUMN=EDGE,EDGE,..., got {choice!r}") from None
 
 
-def _to_json(counted: Counted, lines: list[Any], ledger: Ledger | None, dataset: str | None) -> dict[str, Any]:
+def _to_json(
+    counted: CountResult,
+    lines: list[tuple[str, float, float, float]],
+    ledger: Ledger | None,
+    dataset: str | None,
+) -> dict[str, Json]:
     from dpfit.theory.bibliography import resolve
 
     guarantee, plan = counted.release.guarantee, counted.release.plan
     return {
         "schema": "dpfit.query/1",
-        "counts": [dict(zip(("label", "count", "lower", "upper"), line, strict=True)) for line in lines],
+        "counts": [
+            dict(zip(("label", "count", "lower", "upper"), line, strict=True)) for line in lines
+        ],
         "level": 0.95,
         "promise": str(guarantee),
         "guarantee": guarantee.to_json(),
         "references": [work.to_json() for work in resolve(guarantee.basis.theorem)],
         "plan": plan.to_json(),
         "private": counted.release.private,
-        "budget": ledger.status(dataset).to_json() if ledger is not None and dataset is not None else None,
+        "budget": ledger.status(dataset).to_json()
+        if ledger is not None and dataset is not None
+        else None,
     }
 
 
-def _page(counted: Counted, by: list[str], delta: float, ledger: Ledger | None, dataset: str | None) -> str:
+def _page(
+    counted: CountResult, by: list[str], delta: float, ledger: Ledger | None, dataset: str | None
+) -> str:
     from dpfit.report import Estimate, Facts, report
 
     found = counted.to_dict()
@@ -123,10 +166,13 @@ def _page(counted: Counted, by: list[str], delta: float, ledger: Ledger | None, 
         estimates=tuple(
             # Repaired counts may lie outside the interval, which is about the noise alone.
             Estimate(*line)
-            for line in zip(found["label"], found["count"], found["lower"], found["upper"], strict=True)
+            for line in zip(
+                found["label"], found["count"], found["lower"], found["upper"], strict=True
+            )
         ),
         called="count",
-        intervals="Each interval holds the true count with probability 95%. It comes from the law of the noise.",
+        intervals="Each interval holds the true count with probability 95%. It comes from the "
+        "law of the noise.",
         private=counted.release.private,
         delta=delta or 1e-6,
         date=datetime.now(UTC).date().isoformat(),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 
 from dpfit.cli.options import AsJson
-from dpfit.cli.outputs import check_new
+from dpfit.cli.outputs import new_files
 from dpfit.cli.screen import print_json
 from dpfit.data.schema import Category, Column, Number, Schema
 from dpfit.data.table import Table
@@ -18,33 +17,46 @@ from dpfit.data.table import Table
 _MOST_CATEGORIES = 50
 
 _TEMPLATE = """\
-# Public facts about the columns of the table. In each column remove "#" and put the values right, from what you know
-# WITHOUT looking at the data: the code book, the form that was filled in, what is physically possible. A range or a
-# category that was read off private data would be a leak. Values outside a range are moved into it, categories that
-# are not listed count as "other". Write nullable = true where a number may be missing. Delete columns you do not need.
+# Public facts about the columns of the table. In each column remove "#" and put the values right, \
+from what you know
+# WITHOUT looking at the data: the code book, the form that was filled in, what is physically \
+possible. A range or a
+# category that was read off private data would be a leak. Values outside a range are moved \
+into it, categories that
+# are not listed count as "other". Write nullable = true where a number may be missing. \
+Delete columns you do not need.
 """
 
 _PUBLIC = """\
-# Ranges and categories were read from the table itself. That is sound only if this table is public. If its rows
-# are about people who were promised privacy, throw this file away and write down what you know without looking.
+# Ranges and categories were read from the table itself. That is sound only if this table is \
+public. If its rows
+# are about people who were promised privacy, throw this file away and write down \
+what you know without looking.
 """
 
 
 def schema(
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A CSV file with a header, or a Parquet file.")],
+    table: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="A CSV file with a header, or a Parquet file.")
+    ],
     target: Annotated[str | None, typer.Option(help="The column that is to be predicted.")] = None,
     from_public_data: Annotated[
-        bool, typer.Option("--from-public-data", help="Read ranges and categories from the table, which is public.")
+        bool,
+        typer.Option(
+            "--from-public-data", help="Read ranges and categories from the table, which is public."
+        ),
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Write to this new file instead of the terminal.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this new file instead of the terminal.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a TOML template of public bounds to fill in; only names and types of columns are read."""
+    """Write a TOML template of public bounds; only names and types of columns are read."""
     # A schema that somebody has filled in is never overwritten.
-    check_new(out)
-    text = template(table, target, from_public_data)
-    if out is not None:
-        out.write_text(text, encoding="utf-8")
+    with new_files(out) as write:
+        text = template(table, target, from_public_data)
+        if out is not None:
+            write(out, text)
     if as_json:
         print_json({"schema": "dpfit.schema/1", "toml": text, "out": str(out) if out else None})
     else:
@@ -52,18 +64,22 @@ def schema(
 
 
 def template(path: Path, target: str | None = None, public: bool = False) -> str:
-    """The text of a schema file: columns with facts if the data are public, with facts to fill in otherwise.
+    """The text of a schema file: with facts if the data are public, else to fill in.
 
-    Unless ``public``, no cell is read. A template that was not filled in is refused by `Schema.read`, column by column.
+    Unless ``public``, no cell is read. A template that was not filled in is refused by
+    `Schema.read`, column by column.
     """
     from dpfit.data.files import read_table
 
     kinds = _kinds(path)
     if target is not None and target not in kinds:
-        raise ValueError(f"{path.name} has no column {target!r}; it has {', '.join(map(repr, kinds))}")
+        raise ValueError(
+            f"{path.name} has no column {target!r}; it has {', '.join(map(repr, kinds))}"
+        )
     cells = Table(read_table(path)) if public else None
     ordered = [name for name in kinds if name != target] + ([target] if target is not None else [])
-    # Columns that are centred in their ranges are fitted with less error, at the same bound on rows.
+    # Columns that are centred in their ranges are fitted with less error, at the same bound on
+    # rows.
     blocks = [(_PUBLIC if public else _TEMPLATE) + Schema((), scale="symmetric").to_toml()]
     for name in ordered:
         found = _read_facts(cells, name) if cells is not None else None
@@ -74,34 +90,38 @@ def template(path: Path, target: str | None = None, public: bool = False) -> str
 
 def _kinds(path: Path) -> dict[str, str]:
     """The columns, each "number", "text" or, where the file does not say, "unknown"."""
+    from dpfit.data.files import csv_names
+
     if not path.is_file():
         raise ValueError(f"there is no file {str(path)!r}")
+    if path.suffix.lower() == ".csv":
+        return dict.fromkeys(csv_names(path), "unknown")
     try:
-        kinds = _csv_kinds(path) if path.suffix.lower() == ".csv" else _parquet_kinds(path)
+        kinds = _parquet_kinds(path)
     except Exception:
         # Messages of readers may quote cells.
         kinds = []
     names = [name for name, _ in kinds]
     if not names:
         raise ValueError(
-            f"{path.name} is not a readable table; it should be a Parquet file or a CSV file with a header"
+            f"{path.name} is not a readable table; it should be a Parquet file or a CSV file "
+            "with a header"
         )
     if len(set(names)) < len(names):
         raise ValueError(f"{path.name} has two columns of one name; rename one")
     return dict(kinds)
 
 
-def _csv_kinds(path: Path) -> list[tuple[str, str]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return [(name, "unknown") for name in next(csv.reader(file))]
-
-
 def _parquet_kinds(path: Path) -> list[tuple[str, str]]:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    def kind(declared: Any) -> str:
-        numeric = pa.types.is_integer(declared) or pa.types.is_floating(declared) or pa.types.is_decimal(declared)
+    def kind(declared: pa.DataType) -> str:
+        numeric = (
+            pa.types.is_integer(declared)
+            or pa.types.is_floating(declared)
+            or pa.types.is_decimal(declared)
+        )
         return "number" if numeric else "text"
 
     return [(field.name, kind(field.type)) for field in parquet.read_schema(path)]
@@ -117,10 +137,16 @@ def _blanks(name: str, kind: str) -> tuple[Column, ...]:
 
 def _block(columns: tuple[Column, ...], target: bool, comment: bool) -> str:
     """A column as TOML; if ``comment``, its facts are examples that the reader must put right."""
-    # What `to_toml` writes: settings, an empty line, the heading (of a target two lines), the facts.
-    written = [(Schema((), target=c) if target else Schema((c,))).to_toml().splitlines()[3:] for c in columns]
+    # What `to_toml` writes: settings, an empty line, the heading (of a target two lines), the
+    # facts.
+    written = [
+        (Schema((), target=c) if target else Schema((c,))).to_toml().splitlines()[3:]
+        for c in columns
+    ]
     size = 2 if target else 1
-    choices = ["\n".join(f"# {line}" if comment else line for line in lines[size:]) for lines in written]
+    choices = [
+        "\n".join(f"# {line}" if comment else line for line in lines[size:]) for lines in written
+    ]
     return "\n".join([*written[0][:size], "\n# or\n".join(choices)])
 
 
@@ -132,6 +158,8 @@ def _read_facts(cells: Table, name: str) -> Column | None:
     finite = np.isfinite(numbers)
     if bool(np.all(finite[filled])) and bool(filled.any()):
         lower, upper = float(numbers[finite].min()), float(numbers[finite].max())
-        return Number(name, lower, upper, nullable=not bool(filled.all())) if lower < upper else None
+        return (
+            Number(name, lower, upper, nullable=not bool(filled.all())) if lower < upper else None
+        )
     found = sorted({text for text in texts if text})
     return Category(name, tuple(found)) if 0 < len(found) <= _MOST_CATEGORIES else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -14,12 +14,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dpfit.privacy.plain_text import visible
+
 if TYPE_CHECKING:
     from dpfit.core import Plan
+    from dpfit.privacy.spec import Json
     from dpfit.theory.bibliography import Reference
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Json) -> None:
     """One JSON value on standard output."""
     typer.echo(json.dumps(value, indent=2, sort_keys=True))
 
@@ -36,7 +39,7 @@ def rows(columns: Sequence[str], cells: Iterable[Sequence[object]], title: str =
     for column in columns:
         table.add_column(column, overflow="fold")
     for each in cells:
-        table.add_row(*(escape(str(cell)) for cell in each))
+        table.add_row(*(escape(visible(str(cell))) for cell in each))
     return table
 
 
@@ -46,12 +49,12 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(escape(name), escape(str(value)))
+        table.add_row(escape(visible(name)), escape(visible(str(value))))
     return table
 
 
 def explained(plan: Plan, delta: float) -> Table:
-    """Return the rows of a plan at the delta of the budget, without the solvers that were not chosen."""
+    """Return the rows of a plan at the budget's delta, without the solvers not chosen."""
     shown = (row for row in plan.rows(delta or 1e-6) if row.label not in ("considered", "left out"))
     return facts((row.label, row.text) for row in shown)
 
@@ -63,12 +66,16 @@ def cited(works: Iterable[Reference]) -> Table:
 
 @contextmanager
 def progress(subject: str, total: float | None = 1.0) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error, on terminals only; without a ``total`` it shows that work goes on until a share is told.
+    """A bar on standard error, on terminals only; indefinite without a ``total``.
+
+    It then shows that work goes on, until a share is reported.
 
     What remains is estimated from the share of the planned work that is done.
     """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task(escape(subject), total=total)
         yield lambda share: bar.update(task, completed=share, total=1.0)

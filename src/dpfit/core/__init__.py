@@ -2,25 +2,24 @@
 
 from dpfit.core.algorithm import Algorithm, Example, Forecast, Requirement
 from dpfit.core.binding import Binding, BindingChangedTheEvent, StartAt
+from dpfit.core.composition import Combine, Composition, Last, Stage
 from dpfit.core.constants import Constants
 from dpfit.core.loop import Loop, VectorizedLoop
 from dpfit.core.mechanism import Batched, Halted, Interactive, Mechanism, Risk, Run, State, Work
 from dpfit.core.notes import Chosen, Considered, Leak, LeftOut, Note, Row, Tuned, Tuning
-from dpfit.core.plan import (
-    Combine,
-    Composition,
-    Last,
-    Plan,
-    Scored,
-    Selection,
-    Stage,
-    Step,
-    Transformation,
-    TransformedPlan,
-    plan_from_json,
-)
+from dpfit.core.plan import Plan, Step, plan_from_json
 from dpfit.core.problem import Answer, DataFacts, Interact, Minimize, Problem
-from dpfit.core.runner import Account, Interaction, InteractionClosed, Release, open_plan, resume, run_plan
+from dpfit.core.runner import (
+    Account,
+    Interaction,
+    InteractionClosed,
+    Release,
+    open_plan,
+    resume,
+    run_plan,
+)
+from dpfit.core.selection import Scored, Selection
+from dpfit.core.transformed_plan import Transformation, TransformedPlan
 
 __all__ = [
     "Account",

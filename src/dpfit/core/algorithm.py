@@ -1,8 +1,9 @@
-"""Algorithms declare what they solve and what they need; `plan` checks it, once, for all of them."""
+"""Algorithms: each declares what it solves and requires; `plan` checks both for all of them."""
 
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from abc import ABC
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from dpfit.core.mechanism import Risk, Work
 from dpfit.core.plan import Plan
 from dpfit.core.problem import Minimize, Problem
 from dpfit.losses.vector import VectorLoss
-from dpfit.privacy import Assumption, Budget, NotReachable
+from dpfit.privacy import Assumption, Budget, BudgetUnreachable
 from dpfit.privacy.spec import Spec
 
 P = TypeVar("P", bound=Problem)
@@ -35,15 +36,17 @@ class Requirement:
 
     text: str
     hint: str
-    holds: Callable[[Any, Budget, Mapping[str, Any]], bool]
+    holds: Callable[[Any, Budget, Mapping[str, object]], bool]
 
 
-def _has_clip(options: Mapping[str, Any]) -> bool:
+def _has_clip(options: Mapping[str, object]) -> bool:
     return options.get("clip_norm") is not None
 
 
 CONVEX = Requirement(
-    "a convex loss", "use noisy_gd, which takes any loss", lambda problem, budget, options: problem.loss.convex
+    "a convex loss",
+    "use noisy_gd, which takes any loss",
+    lambda problem, budget, options: problem.loss.convex,
 )
 SMOOTH = Requirement(
     "a smooth loss",
@@ -58,7 +61,9 @@ MARGIN_LOSS = Requirement(
 BOUNDED = Requirement(
     "gradients with a bound",
     "pass clip_norm, or bound the labels or the domain",
-    lambda problem, budget, options: _has_clip(options) or problem.constants(budget.relation).bounded,
+    lambda problem, budget, options: (
+        _has_clip(options) or problem.constants(budget.relation).bounded
+    ),
 )
 BOUNDED_EVERYWHERE = Requirement(
     "gradients with a bound at every parameter",
@@ -75,7 +80,9 @@ BOUNDED_DOMAIN = Requirement(
     "pass domain, an L2Ball for example",
     lambda problem, budget, options: problem.radius is not None,
 )
-NO_DOMAIN = Requirement("no domain", "leave domain out", lambda problem, budget, options: problem.domain is None)
+NO_DOMAIN = Requirement(
+    "no domain", "leave domain out", lambda problem, budget, options: problem.domain is None
+)
 ROWS = Requirement(
     "rows and labels",
     "this loss reads points without labels; use noisy_gd",
@@ -84,7 +91,7 @@ ROWS = Requirement(
 
 
 class Example(NamedTuple):
-    """A small problem with two neighbouring datasets that are hard to tell apart no more than the guarantee allows."""
+    """A small problem with two neighbouring datasets that attain the guarantee, or nearly."""
 
     problem: Any
     data: Any
@@ -92,22 +99,23 @@ class Example(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What an algorithm would reach: predicted risk, predicted work, and the options that plan exactly this.
+    """What an algorithm would reach: predicted risk and work, and options that plan exactly this.
 
     ``plan`` is the plan itself where the forecast had to make it.
     """
 
     risk: Risk
     work: Work
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     plan: Plan | None = None
 
 
 class Algorithm(ABC, Generic[P]):
     """A way to solve a kind of problem. One file each; it says only what is new about it.
 
-    A subclass declares the class variables below and implements ``_plan(problem, budget, **options) -> Plan`` and
-    `example`. The catalogue, the command line, the auditor, `auto` and the docs read the declared facts.
+    A subclass declares the class variables below and implements ``_plan(problem, budget, **options)
+    -> Plan`` and `example`. The catalogue, the command line, the auditor, `auto` and the docs read
+    the declared facts.
     """
 
     name: ClassVar[str]
@@ -123,21 +131,25 @@ class Algorithm(ABC, Generic[P]):
     requires: ClassVar[tuple[Requirement, ...]] = ()
     """What the problem must have."""
     supports: ClassVar[frozenset[str]] = frozenset()
-    """The optional facts that it acts on: ridge, domain, centre, trust_ball, ridge_map; population is a wish."""
+    """The optional facts that it acts on: ridge, domain, centre, trust_ball, ridge_map; population
+    is a wish.
+    """
     tier: ClassVar[str] = "reference"
     auto_candidate: ClassVar[bool] = False
     """Whether `auto` may take it."""
+    auto_passes: ClassVar[float] = math.inf
+    """Most passes within which `auto` considers it: with more of them others have less error."""
     listed: ClassVar[bool] = True
     """Whether the catalogue lists it."""
 
     _plan: Callable[..., Plan]
-    _options: Mapping[str, Any] = {}
+    _options: Mapping[str, object] = {}
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
+    def __init_subclass__(cls, **arguments: object) -> None:
         super().__init_subclass__(**arguments)
         if "_plan" in cls.__dict__:
             # The signature of `plan` is that of `_plan`, for help(), the command line and the docs.
-            def plan(self: Algorithm[Any], problem: Any, budget: Budget, **options: Any) -> Plan:
+            def plan(self: Algorithm[P], problem: P, budget: Budget, **options: object) -> Plan:
                 return Algorithm._checked_plan(self, problem, budget, options)
 
             plan.__doc__ = cls._plan.__doc__
@@ -146,12 +158,12 @@ class Algorithm(ABC, Generic[P]):
             plan.__module__ = cls.__module__
             cls.plan = plan  # type: ignore[method-assign]
 
-    def plan(self, problem: P, budget: Budget, **options: Any) -> Plan:
-        """Return a plan within the budget; ValueError with a hint if the algorithm cannot make one."""
+    def plan(self, problem: P, budget: Budget, **options: object) -> Plan:
+        """Return a plan within the budget; raise ValueError with a hint if none can be made."""
         return self._checked_plan(problem, budget, options)
 
     @final
-    def _checked_plan(self, problem: Any, budget: Budget, given: Mapping[str, Any]) -> Plan:
+    def _checked_plan(self, problem: Problem, budget: Budget, given: Mapping[str, object]) -> Plan:
         """Check the declared facts, plan, and check that the guarantee meets the budget."""
         options = {**self._options, **current_names(self.name, given)}
         self._check_options(options)
@@ -160,7 +172,9 @@ class Algorithm(ABC, Generic[P]):
         self._verify(plan, budget, options)
         return replace(plan, problem=problem, algorithm=plan.algorithm or self.name)
 
-    def require(self, problem: Any, budget: Budget, options: Mapping[str, Any] | None = None) -> None:
+    def require(
+        self, problem: Problem, budget: Budget, options: Mapping[str, object] | None = None
+    ) -> None:
         """Refuse a problem or budget that the declared facts exclude."""
         if not isinstance(problem, self.solves):
             got = getattr(problem, "kind", type(problem).__name__)
@@ -168,23 +182,32 @@ class Algorithm(ABC, Generic[P]):
         workload = getattr(problem, "workload", None)
         if self.workloads and not isinstance(workload, self.workloads):
             names = " or ".join(known.__name__ for known in self.workloads)
-            raise ValueError(f"{self.name} answers {names}, got {getattr(workload, 'kind', workload)!r}")
+            raise ValueError(
+                f"{self.name} answers {names}, got {getattr(workload, 'kind', workload)!r}"
+            )
         if budget.unit not in self.units:
             raise ValueError(
-                f"{self.name} protects {' or '.join(self.units)}s, got unit={budget.unit!r}; plan with unit='record' "
-                "and convert the guarantee with to_user(max_rows), or reduce the data to one record per user"
+                f"{self.name} protects {' or '.join(self.units)}s, got unit={budget.unit!r}; "
+                "plan with unit='record' "
+                "and convert the guarantee with to_user(max_rows), or reduce the data to one "
+                "record per user"
             )
         if budget.relation not in self.relations:
             raise ValueError(
-                f"{self.name} needs relation={' or '.join(map(repr, self.relations))}, got {budget.relation!r}"
+                f"{self.name} needs relation={' or '.join(map(repr, self.relations))}, got "
+                f"{budget.relation!r}"
             )
         if budget.kind not in self.guarantees:
-            raise NotReachable(f"{self.name} cannot guarantee {_KINDS[budget.kind]}; {self._hint(budget.kind)}")
+            raise BudgetUnreachable(
+                f"{self.name} cannot guarantee {_KINDS[budget.kind]}; {self._hint(budget.kind)}"
+            )
         for requirement in self.requires:
             if not requirement.holds(problem, budget, options or {}):
                 raise ValueError(f"{self.name} needs {requirement.text}; {requirement.hint}")
         for fact in sorted(problem.facts - self.supports):
-            raise ValueError(f"{self.name} does not support {fact}; leave it out, or use another algorithm")
+            raise ValueError(
+                f"{self.name} does not support {fact}; leave it out, or use another algorithm"
+            )
 
     def _hint(self, kind: str) -> str:
         if kind == "pure" and len(self.guarantees) > 1:
@@ -192,7 +215,7 @@ class Algorithm(ABC, Generic[P]):
             return f"give a delta (below 0.01 / n), mu or rho{other}"
         return f"give a budget of {' or '.join(_KINDS[known] for known in self.guarantees)}"
 
-    def _check_options(self, options: Mapping[str, Any]) -> None:
+    def _check_options(self, options: Mapping[str, object]) -> None:
         known = self.options
         for name in options:
             if name not in known:
@@ -203,19 +226,28 @@ class Algorithm(ABC, Generic[P]):
     def options(self) -> tuple[str, ...]:
         """The names of the options of `plan`."""
         kinds = (inspect.Parameter.KEYWORD_ONLY,)
-        return tuple(p.name for p in inspect.signature(self._plan).parameters.values() if p.kind in kinds)
+        return tuple(
+            p.name for p in inspect.signature(self._plan).parameters.values() if p.kind in kinds
+        )
 
     def _verify(self, plan: Plan, budget: Budget, options: Mapping[str, Any]) -> None:
         basis = plan.basis
         if (basis.relation, basis.unit) != (budget.relation, budget.unit):
-            raise RuntimeError(f"{self.name} planned for {basis.relation}, {basis.unit}: this is a defect of dpfit")
+            raise RuntimeError(
+                f"{self.name} planned for {basis.relation}, {basis.unit}: this is a defect of dpfit"
+            )
         if not budget.admits(plan.event):
-            raise RuntimeError(f"{self.name} planned more than the budget allows: this is a defect of dpfit")
+            raise RuntimeError(
+                f"{self.name} planned more than the budget allows: this is a defect of dpfit"
+            )
         allowed = options.get("max_passes")
         if allowed is not None and plan.work.passes > allowed:
-            raise ValueError(f"{self.name} takes {plan.work.passes:g} passes, {allowed} are allowed; raise max_passes")
+            raise ValueError(
+                f"{self.name} takes {plan.work.passes:g} passes, {allowed} are allowed; raise "
+                "max_passes"
+            )
 
-    def using(self: A, **options: Any) -> A:
+    def using(self: A, **options: object) -> A:
         """Return the algorithm with options set: what reductions take as their solver."""
         self._check_options(options)
         copy = object.__new__(type(self))
@@ -223,12 +255,16 @@ class Algorithm(ABC, Generic[P]):
         copy._options = {**self._options, **options}
         return copy
 
-    def forecast(self, problem: P, budget: Budget, **options: Any) -> Forecast:
+    def forecast(self, problem: P, budget: Budget, **options: object) -> Forecast:
         """Return what `plan` would reach; by default it plans."""
         plan = self.plan(problem, budget, **options)
         if plan.risk is None:
             raise ValueError(f"{self.name} predicts no risk")
         return Forecast(plan.risk, plan.work, options, plan)
+
+    def is_candidate(self, problem: P) -> bool:
+        """Whether `auto` considers it for this problem; others are not listed as left out."""
+        return self.auto_candidate
 
     def example(self, relation: str) -> Example:
         """Return a small problem and two neighbouring datasets, for shared tests and audits."""
@@ -243,10 +279,12 @@ RENAMED = {"clip": "clip_norm"}
 """Former names of options, which work for one version."""
 
 
-def current_names(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def current_names(name: str, options: Mapping[str, object]) -> dict[str, object]:
     """Return the options under their names of today, with a warning for former ones."""
     for old in RENAMED.keys() & options.keys():
-        warnings.warn(f"{name}: option {old} is now {RENAMED[old]}", DeprecationWarning, stacklevel=5)
+        warnings.warn(
+            f"{name}: option {old} is now {RENAMED[old]}", DeprecationWarning, stacklevel=5
+        )
     return {RENAMED.get(option, option): value for option, value in options.items()}
 
 

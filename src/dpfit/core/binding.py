@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpfit.privacy.check import one_of
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import option
 
 if TYPE_CHECKING:
     from dpfit.core.mechanism import Mechanism
@@ -23,27 +23,29 @@ class BindingChangedTheEvent(ValueError):
 
 @dataclass(frozen=True)
 class Binding(Spec, ABC):
-    """A rule on the edge between two stages: it sees released values only, and may not change the event."""
+    """A rule between two stages: it sees released values only and may not change the event."""
 
     @abstractmethod
-    def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
-        """Return the plan with its geometry set; ``released`` maps names of earlier stages to their outputs."""
+    def __call__(self, plan: Plan, released: Mapping[str, object]) -> Plan:
+        """Return the plan with its geometry set; ``released`` maps earlier stages to outputs."""
 
-    def stand_in(self, plan: Plan) -> Mapping[str, Any] | None:
-        """Return public values as they could be released, on which `check` tries the rule; None to skip."""
+    def stand_in(self, plan: Plan) -> Mapping[str, object] | None:
+        """Return public values of the form of a release, for a trial in `check`; None skips it."""
         return None
 
     def check(self, plan: Plan) -> None:
-        """Try the rule when the plan is made, so that a bad one fails before anything is charged."""
+        """Try the rule when the plan is made: a bad rule fails before anything is charged."""
         values = self.stand_in(plan)
         if values is not None:
             self.bound(plan, values)
 
-    def bound(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
+    def bound(self, plan: Plan, released: Mapping[str, object]) -> Plan:
         """Return the bound plan, whose event is that of the plan."""
         bound = self(plan, released)
         if bound.event != plan.event:
-            raise BindingChangedTheEvent(f"{self.kind} changed the event; only geometry may be bound")
+            raise BindingChangedTheEvent(
+                f"{self.kind} changed the event; only geometry may be bound"
+            )
         return bound
 
 
@@ -57,9 +59,9 @@ class StartAt(Binding):
 
     def __post_init__(self) -> None:
         for name in self.sets:
-            one_of("sets", name, ("start", "centre"))
+            option("sets", name, ("start", "centre"))
 
-    def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
+    def __call__(self, plan: Plan, released: Mapping[str, object]) -> Plan:
         point = tuple(np.asarray(released[self.stage], dtype=np.float64).ravel().tolist())
 
         def move(mechanism: Mechanism) -> Mechanism:
@@ -68,5 +70,5 @@ class StartAt(Binding):
 
         return plan.map_steps(move)
 
-    def stand_in(self, plan: Plan) -> Mapping[str, Any] | None:
+    def stand_in(self, plan: Plan) -> Mapping[str, object] | None:
         return None if plan.problem is None else {self.stage: plan.problem.origin}  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from dpfit.losses import Bounds, Logistic
 
 
 def opposite_records(relation: str, *, ridge: float = 0.0) -> Example:
-    """Return 20 records for a logistic loss; in the neighbour the last one has the opposite label, or is removed.
+    """Return 20 records for a logistic loss; in the neighbour the last is flipped or removed.
 
     Opposite gradients of norm 1 are the largest change by a replaced record.
 
@@ -20,7 +20,9 @@ def opposite_records(relation: str, *, ridge: float = 0.0) -> Example:
     >>> problem.ridge, len(data), len(neighbour)
     (0.1, 20, 19)
     """
-    problem = Minimize(n=20, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=2, ridge=ridge)
+    problem = Minimize(
+        n=20, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=2, ridge=ridge
+    )
     rows, labels = np.tile([[1.0, 0.0], [0.0, 1.0]], (10, 1)), np.tile([1.0, 1.0, -1.0, -1.0], 5)
     data = InMemory(rows, labels)
     if relation == "add_remove":

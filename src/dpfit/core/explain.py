@@ -28,5 +28,8 @@ def _words(event: Event, parts: tuple[str, ...]) -> str:
         case events.Filtered():
             return f"adaptive steps up to a cap of {inside}"
     fields = {k: v for k, v in event.to_json().items() if k != "kind"}
-    shown = (f"{k.replace('_', ' ')} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in fields.items())
+    shown = (
+        f"{k.replace('_', ' ')} {v:.4g}" if isinstance(v, float) else f"{k} {v}"
+        for k, v in fields.items()
+    )
     return f"{event.kind.replace('_', ' ')} ({', '.join(shown)})"

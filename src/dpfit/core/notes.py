@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 from dpfit.core.mechanism import Work
 from dpfit.privacy import Assumption
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import option
 
 
 class Row(NamedTuple):
@@ -38,7 +39,7 @@ class Note(Spec, ABC):
 
 @dataclass(frozen=True)
 class Considered(Note):
-    """An algorithm that was considered for the same problem, with its predicted risk and work; best first."""
+    """An algorithm considered for the problem, with predicted risk and work; best first."""
 
     kind = "candidate"
     former: ClassVar = {"cost": "work"}
@@ -92,8 +93,25 @@ class Leak(Note):
 
 
 @dataclass(frozen=True)
+class MissingOutcomes(Note):
+    """What becomes of records without an outcome: "drop", or "refuse" for types that have them."""
+
+    kind = "missing_outcomes"
+    rule: str = "drop"
+
+    def __post_init__(self) -> None:
+        option("rule", self.rule, ("drop", "refuse"))
+
+    @property
+    def row(self) -> Row:
+        added = "a record without an outcome adds nothing; the declared number of records stays"
+        refused = "a column of outcomes whose type has empty cells is refused; else " + added
+        return Row("missing", refused if self.rule == "refuse" else added)
+
+
+@dataclass(frozen=True)
 class Tuning(Spec, ABC):
-    """Numbers that a rule was tuned to. A subclass names them; ``set_by`` is the benchmark that set them.
+    """Tuned numbers: a subclass names them; ``set_by`` is the benchmark that set them.
 
     Tuned numbers decide about accuracy, never about privacy.
     """

@@ -1,7 +1,7 @@
 """Every algorithm by name, with its declared facts, without importing it.
 
-`dpfit.core.index` is generated from the algorithms. Packages register theirs in the entry point group
-``dpfit.algorithms``, as ``name = "package.module:object"``.
+`dpfit.core.index` is generated from the algorithms. Packages register theirs in the entry point
+group ``dpfit.algorithms``, as ``name = "package.module:object"``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from dpfit.core.algorithm import TIERS, Algorithm
 from dpfit.core.index import ROWS
+from dpfit.privacy.spec import Json
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,13 @@ class Entry:
             raise TypeError(f"{self.where} must be an Algorithm, got {type(algorithm).__name__}")
         return algorithm
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return the row as plain values."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items() if name != "where"}
+        return {
+            name: list(v) if isinstance(v, tuple) else v
+            for name, v in asdict(self).items()
+            if name != "where"
+        }
 
 
 def entry_of(algorithm: Algorithm[Any], where: str) -> Entry:
@@ -77,13 +82,15 @@ def plugins() -> tuple[Entry, ...]:
     for point in entry_points(group="dpfit.algorithms"):
         algorithm = point.load()
         if algorithm.name in {known.name for known in ENTRIES}:
-            raise ValueError(f"{point.value} must not take the name {algorithm.name!r} of an algorithm of dpfit")
+            raise ValueError(
+                f"{point.value} must not take the name {algorithm.name!r} of an algorithm of dpfit"
+            )
         found.append(entry_of(algorithm, point.value))
     return tuple(sorted(found, key=lambda row: (TIERS.index(row.tier), row.name)))
 
 
 def entries(*, problem: str | None = None, tier: str | None = None) -> Iterator[Entry]:
-    """Yield the algorithms for a kind of problem and of a tier, those of installed packages last."""
+    """Yield algorithms for a kind of problem and a tier, those of installed packages last."""
     for row in (*ENTRIES, *plugins()):
         if problem in (None, row.problem) and tier in (None, row.tier):
             yield row
@@ -109,5 +116,8 @@ def find(solver: str | Algorithm[Any], problem: str | None = None) -> Algorithm[
     """Return an algorithm given by name or as an object; it must solve this kind of problem."""
     algorithm = solver if isinstance(solver, Algorithm) else entry(solver).load()
     if problem is not None and algorithm.solves.kind != problem:
-        raise ValueError(f"{algorithm.name} solves {algorithm.solves.kind!r} problems; a {problem!r} problem is asked")
+        raise ValueError(
+            f"{algorithm.name} solves {algorithm.solves.kind!r} problems; a {problem!r} problem "
+            "is asked"
+        )
     return algorithm

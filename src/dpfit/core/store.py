@@ -1,47 +1,92 @@
-"""State files of interactions: plain values and arrays, written whole before an answer leaves."""
+"""State files of interactions: plain values and arrays, on the disk before an answer leaves.
+
+A file has one line for each time that it was written. The newest line holds the state; a `Log` in
+the state writes only its new items, so that long streams append. A state without a log replaces
+the file. Each line has a random mark and names the mark before it: a ledger holds the newest one.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-_FORMAT = 1
+from dpfit.core.log import Log
+from dpfit.noise import Source
+from dpfit.privacy.spec import Json
+
+_FORMAT = 2
+_CHECK = 16
 
 
-@dataclass(frozen=True)
 class StateFile:
     """One file beside the data. It holds private values, so only its owner may read it."""
 
-    path: Path
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.mark, self.previous = "", ""
+        """Random marks of the newest line and of the one before it."""
+        self._source = Source()
+        self._size = 0
+        self._written: dict[str, tuple[list[Any], int]] = {}
 
     @staticmethod
     def new(path: Path | str) -> StateFile:
         """Return a file that does not exist yet."""
         if Path(path).exists():
             raise ValueError(f"{str(path)!r} exists; resume it, or choose another file")
-        return StateFile(Path(path))
+        return StateFile(path)
 
     @staticmethod
     def existing(path: Path | str) -> StateFile:
         """Return a file that exists."""
         if not Path(path).is_file():
-            raise ValueError(f"there is no state file {str(path)!r}; open the plan with store={str(path)!r} first")
-        return StateFile(Path(path))
+            raise ValueError(
+                f"there is no state file {str(path)!r}; open the plan with store={str(path)!r} "
+                "first"
+            )
+        return StateFile(path)
 
-    def write(self, **content: Any) -> None:
-        """Replace the content, and return once it is on the disk."""
-        text = json.dumps(_plain(content | {"format": _FORMAT}), allow_nan=True)
+    def write(self, **content: object) -> None:
+        """Write the content, and return once it is on the disk."""
+        mark = "".join(f"{int(word):016x}" for word in self._source.words(2))
+        written: dict[str, tuple[list[Any], int]] = {}
+        facts = {"format": _FORMAT, "mark": mark, "previous": self.mark}
+        text = json.dumps(self._plain(content | facts, "", written), allow_nan=True)
+        line = f"{_checksum(text)} {text}\n".encode()
+        if written and self._size:
+            self._append(line)
+        else:
+            self._replace(line)
+        self.mark, self.previous, self._written = mark, self.mark, written
+
+    def _append(self, line: bytes) -> None:
+        with self.path.open("r+b") as file:
+            # Bytes after the last whole line are what a killed process left of a line.
+            rest = file.seek(0, os.SEEK_END) - self._size
+            file.seek(self._size)
+            if rest < 0 or b"\n" in file.read():
+                raise ValueError(
+                    f"{str(self.path)!r} was written by another process; resume it to go on"
+                )
+            file.truncate(self._size)
+            file.seek(self._size)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        self._size += len(line)
+
+    def _replace(self, line: bytes) -> None:
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, self.path)
@@ -53,50 +98,106 @@ class StateFile:
             os.fsync(folder)
         finally:
             os.close(folder)
+        self._size = len(line)
 
     def read(self, plan: str) -> dict[str, Any]:
         """Return the content, if it belongs to the plan of this fingerprint."""
+        logs: dict[str, list[Any]] = {}
+        content: Any = None
         try:
-            content = _restored(json.loads(self.path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+            # The last piece is empty, or what a killed process left of a line.
+            *lines, _ = self.path.read_bytes().split(b"\n")
+            for line in lines:
+                check, _, text = line.decode().partition(" ")
+                if check != _checksum(text):
+                    raise ValueError
+                content = json.loads(text)
+                _collect(content, "", logs)
+            if content is None:
+                raise ValueError
+            self._size = sum(len(line) + 1 for line in lines)
+            content = self._restored(content, "", logs)
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{str(self.path)!r} is not a readable state file") from error
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise ValueError(f"{str(self.path)!r} is not a state file of this version")
         if content.get("plan") != plan:
-            raise ValueError(f"{str(self.path)!r} holds the state of another plan; resume it with its own plan")
+            raise ValueError(
+                f"{str(self.path)!r} holds the state of another plan; resume it with its own plan"
+            )
+        self.mark, self.previous = content["mark"], content["previous"]
         return content
 
+    def _plain(self, value: object, path: str, written: dict[str, tuple[list[Any], int]]) -> Json:
+        """Return a value as JSON; what JSON does not have is marked, to be read back as it was."""
+        if isinstance(value, dict):
+            if not all(isinstance(name, str) and name[:1] not in ("$", "") for name in value):
+                raise TypeError("a state has strings as names")
+            return {
+                name: self._plain(part, f"{path}/{name}", written) for name, part in value.items()
+            }
+        if isinstance(value, list | tuple):
+            parts: list[Json] = [
+                self._plain(part, f"{path}/{place}", written) for place, part in enumerate(value)
+            ]
+            return {"$tuple": parts} if isinstance(value, tuple) else parts
+        if isinstance(value, Log):
+            items, known = self._written.get(path, (None, 0))
+            known = known if items is value.items and known <= len(value) else 0
+            written[path] = (value.items, len(value))
+            new: list[Json] = [self._plain(item, path, {}) for item in value[known:]]
+            return {"$log": new, "from": known}
+        if isinstance(value, np.ndarray):
+            return {
+                "$array": value.ravel().tolist(),
+                "dtype": value.dtype.str,
+                "shape": list(value.shape),
+            }
+        if isinstance(value, Fraction):
+            return {"$fraction": [value.numerator, value.denominator]}
+        if isinstance(value, np.generic):
+            plain: Json = value.item()
+            return plain
+        if value is None or isinstance(value, str | bool | int | float):
+            return value
+        raise TypeError(f"a state holds plain values and arrays, not {type(value).__name__}")
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON; a tuple, an array or a fraction is marked, so that it is read back as such."""
-    if isinstance(value, dict):
-        if not all(isinstance(name, str) and not name.startswith("$") for name in value):
-            raise TypeError("a state has strings as names")
-        return {name: _plain(part) for name, part in value.items()}
+    def _restored(self, value: Any, path: str, logs: dict[str, list[Any]]) -> object:
+        if isinstance(value, list):
+            return [
+                self._restored(part, f"{path}/{place}", logs) for place, part in enumerate(value)
+            ]
+        if not isinstance(value, dict):
+            return value
+        if "$tuple" in value:
+            return tuple(self._restored(value["$tuple"], path, logs))  # type: ignore[arg-type]
+        if "$array" in value:
+            return np.array(value["$array"], dtype=np.dtype(value["dtype"])).reshape(value["shape"])
+        if "$fraction" in value:
+            return Fraction(*value["$fraction"])
+        if "$log" in value:
+            log = Log(self._restored(item, path, {}) for item in logs[path])
+            self._written[path] = (log.items, len(log))
+            return log
+        return {name: self._restored(part, f"{path}/{name}", logs) for name, part in value.items()}
+
+
+def _collect(value: Any, path: str, logs: dict[str, list[Any]]) -> None:
+    """Add the new items of each log in a line to those of earlier lines."""
+    if isinstance(value, dict) and "$tuple" in value:
+        value = value["$tuple"]
     if isinstance(value, list):
-        return [_plain(part) for part in value]
-    if isinstance(value, tuple):
-        return {"$tuple": [_plain(part) for part in value]}
-    if isinstance(value, np.ndarray):
-        return {"$array": value.ravel().tolist(), "dtype": value.dtype.str, "shape": list(value.shape)}
-    if isinstance(value, Fraction):
-        return {"$fraction": [value.numerator, value.denominator]}
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    raise TypeError(f"a state holds plain values and arrays, not {type(value).__name__}")
+        for place, part in enumerate(value):
+            _collect(part, f"{path}/{place}", logs)
+    elif isinstance(value, dict) and "$log" in value:
+        items = logs.setdefault(path, [])
+        if value["from"] > len(items):
+            raise ValueError
+        items[value["from"] :] = value["$log"]
+    elif isinstance(value, dict) and not value.keys() & {"$array", "$fraction"}:
+        for name, part in value.items():
+            _collect(part, f"{path}/{name}", logs)
 
 
-def _restored(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_restored(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if "$tuple" in value:
-        return tuple(_restored(part) for part in value["$tuple"])
-    if "$array" in value:
-        return np.array(value["$array"], dtype=np.dtype(value["dtype"])).reshape(value["shape"])
-    if "$fraction" in value:
-        return Fraction(*value["$fraction"])
-    return {name: _restored(part) for name, part in value.items()}
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_CHECK]

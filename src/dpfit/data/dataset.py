@@ -1,11 +1,12 @@
 """Datasets: records as mechanisms read them, whatever holds the records.
 
-One array, a sparse matrix, a memory-mapped file and blocks of a table larger than memory are all chunks of records.
-`Dataset.reduce` adds up the results of a task over the chunks; integer sums have the same bits however records are cut.
+One array, a sparse matrix, a memory-mapped file and blocks of a table larger than memory are all
+chunks of records. `Dataset.reduce` adds up the results of a task over the chunks; integer sums have
+the same bits however records are cut.
 
-A dataset may have user ids, for mechanisms that protect users, and may come with a ``public`` dataset.
-The public dataset is here because problems and plans are small, printable and written as JSON.
-Neighbouring datasets differ in the private records alone.
+A dataset may have user ids, for mechanisms that protect users, and may come with a ``public``
+dataset. The public dataset is here because problems and plans are small, printable and written as
+JSON. Neighbouring datasets differ in the private records alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import functools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, Unpack
 
@@ -22,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpfit.data import tasks
-from dpfit.data.chunk import Chunk
+from dpfit.data.cells import as_numbers, listed_rows
+from dpfit.data.chunk import Chunk, Users
 from dpfit.data.table import Table
 from dpfit.data.tasks import Task
 from dpfit.kernels.bounds import Guards
@@ -35,7 +37,16 @@ __all__ = ["Blocks", "Chunk", "Dataset", "InMemory", "RowMap", "Task", "records_
 
 Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
+Block = tuple[Any, ...]
+"""Rows and labels, and user ids where there are some."""
+R = TypeVar("R")
 S = TypeVar("S")
+
+_LARGE = 2**23
+"""Entries from which memory-mapped rows are mapped as they are read: 64 MB of doubles."""
+
+_PIECE = 2**18
+"""Entries of a piece of mapped rows: 2 MB of doubles."""
 
 
 class RowMap(Protocol):
@@ -80,7 +91,7 @@ class Dataset(ABC):
         return self.n
 
     def __iter__(self) -> Iterator[Floats]:
-        """The records one by one, each a row followed by its label: slow, for comparing datasets."""
+        """The records one by one, a row followed by its label: slow, for comparing datasets."""
         for chunk in self.chunks():
             for row, label in zip(chunk.rows, chunk.labels, strict=True):
                 dense = row.toarray().ravel() if hasattr(row, "toarray") else row
@@ -88,9 +99,12 @@ class Dataset(ABC):
 
     @property
     def users(self) -> Any:
-        """User id of each record as a string, None for nobody; None if the records have no user ids."""
-        ids = [np.empty(0, dtype=object), *(chunk.users for chunk in self.chunks())]
-        return None if any(some is None for some in ids) else np.concatenate(ids)
+        """User id of each record as a string, None for nobody; None if there are no user ids."""
+        ids = [chunk.users for chunk in self.chunks()]
+        known = [some for some in ids if some is not None]
+        return (
+            None if len(known) < len(ids) else np.concatenate([np.empty(0, dtype=object), *known])
+        )
 
     @property
     def has_users(self) -> bool:
@@ -98,7 +112,7 @@ class Dataset(ABC):
         first = next(self.chunks(), None)
         return first is not None and first.users is not None
 
-    def reduce(self, task: Task, *, index: Steps | None = None) -> Any:
+    def reduce(self, task: Task[R], *, index: Steps | None = None) -> R:
         """Return the sum of the task's results over the records, or over those of ``index``.
 
         The order of additions is free; exact tasks have the same bits for every cut of the records.
@@ -109,7 +123,8 @@ class Dataset(ABC):
         """
         chunks = self._picked(index)
         first = next(chunks, Chunk(np.zeros((0, self.width)), np.zeros(0), 0))
-        return functools.reduce(operator.add, map(task, chunks), 0 + task(first))
+        total: R = functools.reduce(operator.add, map(task, chunks), operator.add(0, task(first)))
+        return total
 
     def fold(self, visit: Callable[[S, Chunk], S], state: S) -> S:
         """Visit the records one chunk after the other, in order, and return the last state.
@@ -121,7 +136,7 @@ class Dataset(ABC):
     def map(self, rowwise: RowMap) -> Dataset:
         """Return mapped records, public ones included; files are mapped as they are read."""
 
-        def read() -> Iterator[tuple[Any, ...]]:
+        def read() -> Iterator[Block]:
             for chunk in self.chunks():
                 mapped = _mapped_chunk(rowwise, chunk)
                 yield mapped.rows, mapped.labels, *(() if mapped.users is None else (mapped.users,))
@@ -148,61 +163,82 @@ class Dataset(ABC):
     ) -> tuple[float, Floats]:  # fmt: skip
         """Return the sums of loss and gradient over the records, or over those of ``index``.
 
-        Without ``values`` the loss is NaN, which saves time where only the gradient is needed. The parameter of a
-        `Softmax` loss is a matrix (d, K), or flat in C order; see `dpfit.kernels.passes`.
+        Without ``values`` the loss is NaN, which saves time where only the gradient is needed. The
+        parameter of a `Softmax` loss is a matrix (d, K), or flat in C order; see
+        `dpfit.kernels.passes`.
 
         >>> from dpfit.losses import Squared
         >>> InMemory([[3.0, 4.0], [1.0, 0.0]], [0.0, -1.0]).gradient(Squared(), [1.0, 0.0])
         (6.5, array([11., 12.]))
         """
-        losses, gradients = self.gradients(loss, np.asarray(theta)[np.newaxis], index=index, values=values, **guards)
+        losses, gradients = self.gradients(
+            loss, np.asarray(theta)[np.newaxis], index=index, values=values, **guards
+        )
         return float(losses[0]), gradients[0]
 
     def gradients(
         self, loss: Loss, thetas: npt.ArrayLike, *, index: Steps | None = None, values: bool = True,
         **guards: Unpack[Guards],
     ) -> tuple[Floats, Floats]:  # fmt: skip
-        """Return the sums of losses and gradients at several points (k, d), reading the records once."""
+        """Return sums of losses and gradients at several points (k, d), reading records once."""
         losses, gradients = self.reduce(
             tasks.Gradients(loss, np.asarray(thetas), values, guards), index=index
         ).arrays  # fmt: skip
         return losses, gradients
 
     def clipped_sum(
-        self, loss: Loss, theta: npt.ArrayLike, *, grid: Grid, index: Steps | None = None, **guards: Unpack[Guards]
+        self,
+        loss: Loss,
+        theta: npt.ArrayLike,
+        *,
+        grid: Grid,
+        index: Steps | None = None,
+        **guards: Unpack[Guards],
     ) -> Steps:
-        """Return the exact sum of clipped per-record gradients, each rounded to the grid: private steps add noise."""
-        steps: Steps = self.reduce(tasks.ClippedSum(loss, theta, grid, guards), index=index).steps
-        return steps
+        """Return the exact sum of clipped gradients, each rounded to the grid; without noise."""
+        return self.reduce(tasks.ClippedSum(loss, theta, grid, guards), index=index).steps
 
     def hessian(
-        self, loss: Loss, theta: npt.ArrayLike, *, index: Steps | None = None, **guards: Unpack[Guards]
+        self,
+        loss: Loss,
+        theta: npt.ArrayLike,
+        *,
+        index: Steps | None = None,
+        **guards: Unpack[Guards],
     ) -> Floats:
         """Return the sum of the Hessians of all records, for the parameter as a vector."""
-        total: Floats = self.reduce(tasks.Hessian(loss, theta, guards), index=index)
-        return total
+        return self.reduce(tasks.Hessian(loss, theta, guards), index=index)
 
     def hessian_vector(
-        self, loss: Loss, theta: npt.ArrayLike, vector: npt.ArrayLike, *, index: Steps | None = None,
+        self,
+        loss: Loss,
+        theta: npt.ArrayLike,
+        vector: npt.ArrayLike,
+        *,
+        index: Steps | None = None,
         **guards: Unpack[Guards],
-    ) -> Floats:  # fmt: skip
+    ) -> Floats:
         """Return the sum of the Hessians applied to a vector, in the shape of the vector."""
-        total: Floats = self.reduce(tasks.HessianVector(loss, theta, vector, guards), index=index)
-        return total
+        return self.reduce(tasks.HessianVector(loss, theta, vector, guards), index=index)
 
-    def gram(self, *, index: Steps | None = None, **guards: Unpack[Guards]) -> tuple[Floats, Floats]:
+    def gram(
+        self, *, index: Steps | None = None, **guards: Unpack[Guards]
+    ) -> tuple[Floats, Floats]:
         """Return the sums of x x^T and of x y over guarded records."""
         square, cross = self.reduce(tasks.Gram(guards), index=index).arrays
         return square, cross
 
     def rows(self, index: Steps) -> InMemory:
-        """Return some records in increasing order, copied into memory, with their users and the public dataset."""
-        parts = [chunk for chunk in self._picked(index) if len(chunk)]
+        """Return some records in increasing order, in memory, with users and public dataset."""
+        # Copies, one chunk after the other: the chunks themselves may hold all records.
+        parts = [
+            (chunk.rows, chunk.labels, chunk.users) for chunk in self._picked(index) if len(chunk)
+        ]
         if not parts:
             return InMemory(np.zeros((0, self.width)), np.zeros(0), public=self.public)
-        ids = None if parts[0].users is None else np.concatenate([part.users for part in parts])
-        rows, labels = _stacked([part.rows for part in parts]), np.concatenate([part.labels for part in parts])
-        return InMemory(rows, labels, ids, self.public)
+        rows, labels, users = zip(*parts, strict=True)
+        ids = None if users[0] is None else np.concatenate(users)
+        return InMemory(_stacked(rows), np.concatenate(labels), ids, self.public)
 
     def _picked(self, index: Steps | None) -> Iterator[Chunk]:
         """Each chunk, cut to the records of ``index`` that lie in it (None: all)."""
@@ -212,7 +248,8 @@ class Dataset(ABC):
         order = np.sort(self._checked(as_index(index)))
         for chunk in self.chunks():
             low, high = np.searchsorted(order, [chunk.start, chunk.start + len(chunk)])
-            # The first chunk comes in any case, so that arguments are checked for empty samples, too.
+            # The first chunk comes in any case, so that arguments are checked for empty samples,
+            # too.
             if low < high or chunk.start == 0:
                 yield _cut(chunk, order[low:high] - chunk.start)
             if high == len(order):
@@ -232,12 +269,14 @@ class InMemory(Dataset):
     Parameters
     ----------
     matrix
-        Rows: float64 or float32 of any layout (memory-mapped ones too), other numbers, or a CSR matrix of scipy.
+        Rows: float64 or float32 of any layout (memory-mapped ones too), other numbers, or a CSR
+        matrix of scipy.
     labels
         One number for each row.
     users
-        Whose record each row is: ids that are compared as texts. A row without one (``None``, NaN) is nobody's, and no
-        algorithm that protects users reads it. ``None`` if every record is a unit of its own.
+        Whose record each row is: ids that are compared as texts. A row without one (``None``, NaN)
+        is nobody's, and no algorithm that protects users reads it. ``None`` if every record is a
+        unit of its own.
     public
         A side dataset that needs no protection.
 
@@ -253,10 +292,16 @@ class InMemory(Dataset):
     public: Dataset | None = None
 
     def __post_init__(self) -> None:
-        matrix = with_valid_columns(self.matrix) if is_compressed(self.matrix) else _array("matrix", self.matrix, 2)
+        matrix = (
+            with_valid_columns(self.matrix)
+            if is_compressed(self.matrix)
+            else _array("matrix", self.matrix, 2)
+        )
         labels = _array("labels", self.labels, 1)
         if matrix.dtype.kind not in "biuf" or labels.dtype.kind not in "biuf":
-            raise ValueError(f"{'labels' if matrix.dtype.kind in 'biuf' else 'matrix'} must hold numbers")
+            raise ValueError(
+                f"{'labels' if matrix.dtype.kind in 'biuf' else 'matrix'} must hold numbers"
+            )
         if matrix.shape[0] != len(labels):
             raise ValueError(f"there are {matrix.shape[0]} rows and {len(labels)} labels")
         object.__setattr__(self, "matrix", matrix)
@@ -289,11 +334,19 @@ class InMemory(Dataset):
     def whole(self) -> Chunk:
         return Chunk(self.matrix, self.labels, 0, self.users)
 
-    def map(self, rowwise: RowMap) -> InMemory:
+    def map(self, rowwise: RowMap) -> Dataset:
+        """Return mapped records; large memory-mapped rows are mapped each time they are read."""
+        if self.matrix.size >= _LARGE and _is_memory_mapped(self.matrix):
+            return MappedAsRead(self, rowwise, _mapped_public(self, rowwise))
+        return self._mapped(rowwise)
+
+    def _mapped(self, rowwise: RowMap) -> InMemory:
         mapped, width = _mapped_chunk(rowwise, self.whole), rowwise.width(self.width)
         result = InMemory(mapped.rows, mapped.labels, mapped.users, _mapped_public(self, rowwise))
         if result.width != width:
-            raise ValueError(f"a row map must return {width} columns as it says, got {result.width}")
+            raise ValueError(
+                f"a row map must return {width} columns as it says, got {result.width}"
+            )
         return result
 
     @staticmethod
@@ -302,20 +355,96 @@ class InMemory(Dataset):
         return InMemory(_mapped(matrix), _mapped(labels))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class MappedAsRead(Dataset):
+    """Records in memory that are mapped piece by piece, each time they are read.
+
+    A map takes each record by itself, so a sample is mapped after it is taken.
+    """
+
+    source: InMemory
+    rowwise: RowMap
+    public: Dataset | None = None
+
+    @property
+    def n(self) -> int:
+        return self.source.n
+
+    @property
+    def width(self) -> int:
+        return self.rowwise.width(self.source.width)
+
+    @property
+    def users(self) -> Any:
+        return self.source.users
+
+    @property
+    def has_users(self) -> bool:
+        return self.source.users is not None
+
+    def chunks(self) -> Iterator[Chunk]:
+        yield from self._picked(None)
+
+    def take(self, index: npt.ArrayLike) -> Chunk:
+        return _mapped_chunk(self.rowwise, self.source.take(index))
+
+    def rows(self, index: Steps) -> InMemory:
+        mapped = replace(self.source.rows(index), public=None)._mapped(self.rowwise)
+        return replace(mapped, public=self.public)
+
+    def _picked(self, index: Steps | None) -> Iterator[Chunk]:
+        for chunk in self.source._picked(index):
+            size = max(1, _PIECE // max(1, self.width))
+            for start in range(0, max(1, len(chunk)), size):
+                yield _mapped_chunk(self.rowwise, _piece(chunk, start, start + size))
+
+
 @dataclass(frozen=True, eq=False)
 class Blocks(Dataset):
-    """Records that are read block by block, each time they are needed; one block is in memory at a time.
+    """Records read block by block each time they are needed; memory holds one block.
 
-    ``read`` gives the blocks, (rows, labels) or (rows, labels, users), in order and afresh at each call.
+    ``read`` gives the blocks, (rows, labels) or (rows, labels, users), in order and afresh at each
+    call.
+
+    Parameters
+    ----------
+    block_size : int, optional
+        Number of records that ``read_block`` returns; the last block may have fewer.
+    read_block : callable, optional
+        Returns the block of a number, so that records are visited block by block in any order.
     """
 
     n_records: int
     row_width: int
-    read: Callable[[], Iterator[tuple[Any, ...]]]
+    read: Callable[[], Iterator[Block]]
     public: Dataset | None = None
+    block_size: int | None = None
+    read_block: Callable[[int], Block] | None = None
 
     def __post_init__(self) -> None:
         _check_public(self)
+        if (self.block_size is None) != (self.read_block is None):
+            raise ValueError("block_size and read_block go together; pass both or neither")
+
+    def take(self, index: npt.ArrayLike) -> Chunk:
+        wanted = self._checked(as_index(index))
+        if self.block_size is None or self.read_block is None or not len(wanted):
+            return super().take(wanted)
+        number = int(wanted[0]) // self.block_size
+        if np.any(wanted // self.block_size != number):
+            return super().take(wanted)
+        rows, labels, *users = self._block(number, self.read_block)
+        start = number * self.block_size
+        return Chunk(rows, labels, start, _ids(users[0]) if users else None, wanted - start)
+
+    def _block(self, number: int, read: Callable[[int], Block]) -> Block:
+        """Return a block; the last one is kept, since a part may end inside of it."""
+        kept: tuple[int, Block] | None = self.__dict__.get("_kept")
+        if kept is None or kept[0] != number:
+            object.__setattr__(self, "_kept", None)
+            kept = (number, read(number))
+            object.__setattr__(self, "_kept", kept)
+        return kept[1]
 
     @property
     def n(self) -> int:
@@ -332,15 +461,17 @@ class Blocks(Dataset):
             start += len(labels)
 
 
-def records_of(source: Any, labels: Any, users: Any = None, *, public: Dataset | None = None) -> InMemory:
+def records_of(
+    source: object, labels: object, users: object = None, *, public: Dataset | None = None
+) -> InMemory:
     """InMemory, sparse matrices and the number columns of data frames as records.
 
     Parameters
     ----------
     source
-        A matrix as in `InMemory`, or a pandas, polars or Arrow table or a mapping from names to columns. A cell of a
-        table that is not a number is missing, and a record with a missing entry is neutral; texts and categories need
-        a `dpfit.data.schema.Schema`.
+        A matrix as in `InMemory`, or a pandas, polars or Arrow table or a mapping from names to
+        columns. A cell of a table that is not a number is missing, and a record with a missing
+        entry is neutral; texts and categories need a `dpfit.data.schema.Schema`.
     labels, users
         One for each row; of a table also the name of a column, which is then not among the rows.
     public
@@ -365,11 +496,11 @@ def records_of(source: Any, labels: Any, users: Any = None, *, public: Dataset |
     )
 
 
-def _ids(users: Any) -> npt.NDArray[Any]:
+def _ids(users: object) -> Users:
     return np.array(Table({"users": users}).texts("users"), dtype=object)
 
 
-def _mapped(path: str | Path) -> Any:
+def _mapped(path: str | Path) -> object:
     try:
         return np.load(path, mmap_mode="r")
     except (ValueError, EOFError, OSError, OverflowError) as error:
@@ -378,8 +509,13 @@ def _mapped(path: str | Path) -> Any:
         raise ValueError(f"{Path(path).name} is not a readable .npy file of numbers") from None
 
 
-def _array(name: str, values: Any, axes: int) -> npt.NDArray[Any]:
+def _array(name: str, values: object, axes: int) -> npt.NDArray[Any]:
     given = unmasked(name, values)
+    if isinstance(given, list | tuple):
+        # A list has no dtype: were it that of all cells, one cell would decide about all.
+        if axes == 2:
+            return listed_rows(name, given)
+        return as_numbers(given)
     try:
         array: npt.NDArray[Any] = np.asanyarray(given)
     except (ValueError, TypeError, OverflowError):
@@ -391,7 +527,9 @@ def _array(name: str, values: Any, axes: int) -> npt.NDArray[Any]:
 
 
 def _check_public(data: Dataset) -> None:
-    if data.public is not None and not (isinstance(data.public, Dataset) and data.public.width == data.width):
+    if data.public is not None and not (
+        isinstance(data.public, Dataset) and data.public.width == data.width
+    ):
         raise ValueError("public data must be records as wide as the private ones")
 
 
@@ -400,6 +538,22 @@ def _cut(chunk: Chunk, local: Steps) -> Chunk:
     users = chunk.stored_users
     index = local if chunk.index is None else chunk.index[local]
     return Chunk(chunk.stored_rows, chunk.stored_labels, chunk.start, users, index)
+
+
+def _piece(chunk: Chunk, start: int, stop: int) -> Chunk:
+    """The records of a chunk from ``start`` to before ``stop``."""
+    if chunk.index is not None:
+        return _cut(chunk, np.arange(start, min(stop, len(chunk))))
+    users = None if chunk.stored_users is None else chunk.stored_users[start:stop]
+    rows, labels = chunk.stored_rows[start:stop], chunk.stored_labels[start:stop]
+    return Chunk(rows, labels, chunk.start + start, users)
+
+
+def _is_memory_mapped(array: Any) -> bool:
+    """Whether a file holds the entries, also those of a view of it."""
+    while array is not None and not isinstance(array, np.memmap):
+        array = getattr(array, "base", None)
+    return array is not None
 
 
 def _mapped_chunk(rowwise: RowMap, chunk: Chunk) -> Chunk:
@@ -414,7 +568,9 @@ def _mapped_public(data: Dataset, rowwise: RowMap) -> Dataset | None:
     return None if data.public is None else data.public.map(rowwise)
 
 
-def _stacked(rows: list[Any]) -> Any:
+def _stacked(rows: tuple[Any, ...]) -> Any:
+    if len(rows) == 1:
+        return rows[0]
     if is_compressed(rows[0]):
         from scipy.sparse import vstack
 

@@ -5,25 +5,37 @@ Errors of the readers are rewritten: theirs may quote a cell.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
-from csv import reader
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpfit.data.dataset import Blocks, InMemory
+from dpfit.data.dataset import Block, Blocks, InMemory
 from dpfit.data.schema import Schema
 from dpfit.data.table import Table
-from dpfit.privacy.check import count
+from dpfit.privacy.validate import integer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LARGEST_GROUP = 2**20
+"""Most rows of a row group that is read as a whole."""
 
 
-def read_table(path: str | Path) -> Any:
-    """A whole Parquet or CSV file as an Arrow table; every CSV cell is a text, to be read by the schema."""
+def read_table(path: str | Path) -> pa.Table:
+    """Return a Parquet or CSV file as an Arrow table; CSV cells are strings for the schema.
+
+    A line of a CSV file is a record, and no other line changes how it is read. An empty cell is
+    missing, and so is one that a short line lacks; cells beyond the header are left out. An empty
+    line is a record of missing cells. A quoted cell ends at the end of its line, closed or not.
+    Bytes that are not UTF-8 are replaced.
+    """
     source = _existing(path)
+    if source.suffix.lower() == ".csv":
+        return _read_csv(source)
     try:
-        if source.suffix.lower() == ".csv":
-            return _read_csv(source)
         import pyarrow.parquet as parquet
 
         return parquet.read_table(source)
@@ -31,26 +43,71 @@ def read_table(path: str | Path) -> Any:
         raise _unreadable(source) from None
 
 
-def scan_parquet(path: str | Path, schema: Schema, *, users: str | None = None, rows_per_block: int = 65_536) -> Blocks:
-    """A Parquet file, or a folder of them, that may be larger than memory, as records of the schema.
+def scan_parquet(
+    path: str | Path, schema: Schema, *, users: str | None = None, rows_per_block: int = 65_536
+) -> Blocks:
+    """A Parquet file or folder, possibly larger than memory, as records of the schema.
 
-    Each pass reads it again, ``rows_per_block`` rows at a time; ``users`` names a column of user ids.
+    Each pass reads it again, ``rows_per_block`` rows at a time; ``users`` names a column of user
+    ids.
     """
-    sources, size = _parquet_files(path), count("rows_per_block", rows_per_block)
-    wanted = [column.name for column in (*schema.columns, *((schema.target,) if schema.target else ()))]
+    sources, size = _parquet_files(path), integer("rows_per_block", rows_per_block)
+    wanted = [
+        column.name for column in (*schema.columns, *((schema.target,) if schema.target else ()))
+    ]
     wanted += [users] if users is not None else []
     total = sum(_rows(source, wanted) for source in sources)
+    if schema.target is not None:
+        for source in sources:  # before anything is charged
+            schema.check_outcomes(_without_rows(source), schema.target.name)
 
-    def read() -> Iterator[tuple[Any, ...]]:
+    def read() -> Iterator[Block]:
         for source in sources:
             for batch in _batches(source, wanted, size):
                 block = records(batch, schema, users=users)
                 yield (block.matrix, block.labels, *(() if users is None else (block.users,)))
 
-    return Blocks(total, len(schema.names), read)
+    size_of_group, groups = _equal_groups(sources)
+
+    def read_block(number: int) -> Block:
+        source, group = groups[number]
+        block = records(_row_group(source, group, wanted), schema, users=users)
+        return (block.matrix, block.labels, *(() if users is None else (block.users,)))
+
+    alone = (size_of_group, read_block) if size_of_group else (None, None)
+    return Blocks(total, len(schema.names), read, None, *alone)
 
 
-def records(table: Any, schema: Schema, *, users: str | None = None) -> InMemory:
+def _equal_groups(sources: list[Path]) -> tuple[int, list[tuple[Path, int]]]:
+    """Return the number of rows in a row group, and all row groups; 0 if they differ in size.
+
+    The last row group may be smaller. Groups of more than `_LARGEST_GROUP` rows are not read alone.
+    """
+    import pyarrow.parquet as parquet
+
+    sizes, groups = list[int](), list[tuple[Path, int]]()
+    for source in sources:
+        with parquet.ParquetFile(source) as file:
+            for group in range(file.num_row_groups):
+                sizes.append(int(file.metadata.row_group(group).num_rows))
+                groups.append((source, group))
+    size = sizes[0] if sizes else 0
+    equal = all(each == size for each in sizes[:-1]) and sizes[-1:] <= [size]
+    return (size if equal and 0 < size <= _LARGEST_GROUP else 0), groups
+
+
+def _row_group(source: Path, group: int, wanted: list[str]) -> pa.Table:
+    """Return one row group of a Parquet file."""
+    import pyarrow.parquet as parquet
+
+    try:
+        with parquet.ParquetFile(source, pre_buffer=False, buffer_size=2**20) as file:
+            return file.read_row_group(group, columns=wanted)
+    except Exception:
+        raise _unreadable(source) from None
+
+
+def records(table: object, schema: Schema, *, users: str | None = None) -> InMemory:
     """A table in memory as records of the schema; ``users`` names a column of user ids.
 
     >>> from dpfit.data.schema import Number
@@ -60,7 +117,9 @@ def records(table: Any, schema: Schema, *, users: str | None = None) -> InMemory
     """
     source = Table(table)
     labels = schema.labels(source) if schema.target else np.zeros(source.rows)
-    return InMemory(schema.matrix(source), labels, source.texts(users) if users is not None else None)
+    return InMemory(
+        schema.matrix(source), labels, source.texts(users) if users is not None else None
+    )
 
 
 def _parquet_files(path: str | Path) -> list[Path]:
@@ -70,6 +129,12 @@ def _parquet_files(path: str | Path) -> list[Path]:
     if sources := sorted(folder.glob("*.parquet")):
         return sources
     raise ValueError(f"there is no .parquet file in {str(folder)!r}")
+
+
+def _without_rows(source: Path) -> Table:
+    import pyarrow.parquet as parquet
+
+    return Table(parquet.read_schema(source).empty_table())
 
 
 def _rows(source: Path, wanted: list[str]) -> int:
@@ -82,19 +147,23 @@ def _rows(source: Path, wanted: list[str]) -> int:
     except Exception:
         raise _unreadable(source) from None
     if missing := [name for name in wanted if name not in names]:
-        raise ValueError(f"{source.name} has no column {missing[0]!r}; it has {', '.join(map(repr, sorted(names)))}")
+        raise ValueError(
+            f"{source.name} has no column {missing[0]!r}; it has "
+            f"{', '.join(map(repr, sorted(names)))}"
+        )
     if twice := [name for name in wanted if names.count(name) > 1]:
         raise ValueError(f"{source.name} has two columns of the name {twice[0]!r}; rename one")
     return rows
 
 
-def _batches(source: Path, wanted: list[str], size: int) -> Iterator[Any]:
+def _batches(source: Path, wanted: list[str], size: int) -> Iterator[pa.Table]:
     """Tables of some rows of a Parquet file each."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
     try:
-        # Without these two, whole row groups are held in memory, and those can be as large as the file.
+        # Without these two, whole row groups are held in memory, and those can be as large as the
+        # file.
         with parquet.ParquetFile(source, pre_buffer=False, buffer_size=2**20) as file:
             for batch in file.iter_batches(batch_size=size, columns=wanted):
                 yield pa.Table.from_batches([batch])
@@ -104,14 +173,106 @@ def _batches(source: Path, wanted: list[str], size: int) -> Iterator[Any]:
         raise _unreadable(source) from None
 
 
-def _read_csv(source: Path) -> Any:
-    import pyarrow as pa
-    from pyarrow import csv
+def csv_names(path: str | Path) -> list[str]:
+    """Return the names of the columns of a CSV file; no record is read."""
+    source = _existing(path)
+    with source.open("rb") as file:
+        header = file.readline().removeprefix(BOM_UTF8)
+        while header and not header.strip(b"\r\n"):
+            header = file.readline()
+    return _header(source, _text(header).rstrip("\n"))
 
-    with source.open(newline="", encoding="utf-8-sig") as file:
-        names = next(reader(file))
-    options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True)
-    return csv.read_csv(source, convert_options=options)
+
+def _read_csv(source: Path) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import compute
+
+    try:
+        content = source.read_bytes()
+    except OSError:
+        raise _unreadable(source) from None
+    names, cells_of = parsed_csv(source, content)
+    columns = [pa.array(cells, pa.large_string()) for cells in cells_of]
+    filled = [
+        compute.if_else(compute.equal(cells, ""), pa.scalar(None, cells.type), cells)
+        for cells in columns
+    ]
+    return pa.table(filled, names)
+
+
+def parsed_csv(source: Path, content: bytes) -> tuple[list[str], list[list[str]]]:
+    """Return the names of the columns and the cells of each column; missing cells are empty."""
+    # Empty lines above the header are no records.
+    header, *lines = _text(content.removeprefix(BOM_UTF8)).lstrip("\r\n").split("\n")
+    names = _header(source, header)
+    # What follows the last line break is a record unless it is empty.
+    if lines and not lines[-1]:
+        lines.pop()
+    return names, _columns(lines, len(names))
+
+
+def _text(content: bytes) -> str:
+    """Return decoded bytes, in which the bad ones are replaced.
+
+    No other character of UTF-8 holds the byte of LF, a comma or a quote, so a bad byte changes its
+    own cell alone.
+    """
+    return content.decode("utf-8", errors="replace")
+
+
+def _header(source: Path, line: str) -> list[str]:
+    if "\r" in line.removesuffix("\r"):
+        # Were such a file read as one line, messages would quote its records as names.
+        raise ValueError(
+            f"the lines of {source.name} end with CR alone; write the file with LF or CR LF"
+        )
+    names = _row(line)
+    if names == [""] or "\0" in line or "\ufffd" in line:
+        raise _unreadable(source)
+    if len(set(names)) < len(names):
+        raise ValueError(f"{source.name} has two columns of one name; rename one")
+    return names
+
+
+def _columns(lines: list[str], width: int) -> list[list[str]]:
+    """Return the cells of each column, empty where a line is short."""
+    rows = [_row(line) for line in lines]
+    blank = [""] * width
+    for row in rows:
+        if len(row) != width:
+            row[len(row) :] = blank
+            del row[width:]
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+
+
+def _row(line: str) -> list[str]:
+    """Return the cells of one line.
+
+    >>> _row('1,"a, ""b"" c",x"y'), _row('1,"never closed, 2'), _row("")
+    (['1', 'a, "b" c', 'x"y'], ['1', 'never closed, 2'], [''])
+    """
+    line = line.removesuffix("\r")
+    if '"' not in line:
+        return line.split(",")
+    cells, start = list[str](), 0
+    while start <= len(line):
+        text, start = _cell_at(line, start)
+        cells.append(text)
+    return cells
+
+
+def _cell_at(line: str, start: int) -> tuple[str, int]:
+    """Return the cell that starts at a position, and where the next one starts."""
+    quoted = ""
+    while line.startswith('"', start):
+        close = line.find('"', start + 1)
+        if close < 0:
+            return quoted + line[start + 1 :], len(line) + 1
+        quoted += line[start + 1 : close] + ('"' if line.startswith('"', close + 1) else "")
+        start = close + 1
+    end = line.find(",", start)
+    end = len(line) if end < 0 else end
+    return quoted + line[start:end], end + 1
 
 
 def _existing(path: str | Path) -> Path:
@@ -122,4 +283,7 @@ def _existing(path: str | Path) -> Path:
 
 
 def _unreadable(source: Path) -> ValueError:
-    return ValueError(f"{source.name} is not a readable table; it should be a Parquet file or a CSV file with a header")
+    return ValueError(
+        f"{source.name} is not a readable table; it should be a Parquet file or a CSV file with "
+        "a header"
+    )

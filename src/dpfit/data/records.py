@@ -7,7 +7,13 @@ from typing import Any
 
 from dpfit.data import dataset
 
-_RENAMED = {"Data": "Dataset", "Arrays": "InMemory", "Piece": "Chunk", "Blocks": "Blocks", "records_of": "records_of"}
+_RENAMED = {
+    "Data": "Dataset",
+    "Arrays": "InMemory",
+    "Piece": "Chunk",
+    "Blocks": "Blocks",
+    "records_of": "records_of",
+}
 
 
 def __getattr__(name: str) -> Any:

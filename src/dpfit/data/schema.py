@@ -1,8 +1,9 @@
 """A schema of public facts turns a table into the bounded matrix that private algorithms expect.
 
-For each column the caller writes down, without looking at the data, a range or a list of categories. Values outside
-are mapped into the range, unknown categories to an "other" column, empty cells to the middle of the range (with an
-indicator column if the column may be empty): mapped, not reported, since a message about a cell would be a leak.
+For each column the caller writes down, without looking at the data, a range or a list of
+categories. Values outside are mapped into the range, unknown categories to an "other" column, empty
+cells to the middle of the range (with an indicator column if the column may be empty): mapped, not
+reported, since a message about a cell would be a leak.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ import math
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.data.table import Table
-from dpfit.privacy.check import number, one_of, positive
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import option, positive, real
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Number(Spec):
-    """A number between ``lower`` and ``upper``; ``nullable`` adds a column that says whether it was empty."""
+    """A number in [``lower``, ``upper``]; ``nullable`` adds a column that marks empty cells."""
 
     kind = "column_number"
     name: str
@@ -37,7 +38,8 @@ class Number(Spec):
         lower, upper = _plain("lower", self.lower), _plain("upper", self.upper)
         if not (lower < upper and float(upper) - float(lower) < math.inf):
             raise ValueError(
-                f"column {self.name!r} needs finite lower < upper with a finite difference, got [{lower!r}, {upper!r}]"
+                f"column {self.name!r} needs finite lower < upper with a finite difference, got "
+                f"[{lower!r}, {upper!r}]"
             )
         object.__setattr__(self, "lower", lower)
         object.__setattr__(self, "upper", upper)
@@ -52,7 +54,9 @@ class Number(Spec):
         """The column inside its range; empty cells in the middle."""
         values = table.numbers(self.name)
         middle = self.lower / 2 + self.upper / 2
-        return np.asarray(np.clip(np.where(np.isnan(values), middle, values), self.lower, self.upper))
+        return np.asarray(
+            np.clip(np.where(np.isnan(values), middle, values), self.lower, self.upper)
+        )
 
     def encode(self, table: Table, low: float) -> list[Array]:
         """The column scaled to [low, 1], and the indicator."""
@@ -78,24 +82,38 @@ class Category(Spec):
     categories: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        texts = isinstance(self.categories, tuple) and all(isinstance(c, str) for c in self.categories)
+        texts = isinstance(self.categories, tuple) and all(
+            isinstance(c, str) for c in self.categories
+        )
         if not texts or not self.categories:
-            raise ValueError(f"column {self.name!r} needs a non-empty tuple (in TOML: list) of categories (texts)")
+            raise ValueError(
+                f"column {self.name!r} needs a non-empty tuple (in TOML: list) of categories "
+                "(texts)"
+            )
         if len(set(self.categories)) != len(self.categories):
             raise ValueError(f"column {self.name!r} lists a category twice")
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the matrix columns."""
-        return (*(f"{self.name} = {category}" for category in self.categories), f"{self.name} is other")
+        return (
+            *(f"{self.name} = {category}" for category in self.categories),
+            f"{self.name} is other",
+        )
 
-    def codes(self, table: Table) -> NDArray[np.int64]:
-        """The position of each cell's category; the number of categories for "other"."""
-        # A cell that is the number 1.0 has the text "1"; a category "1.0" means it, unless "1" is one, too.
+    def codes(self, table: Table, empty: int | None = None) -> NDArray[np.int64]:
+        """The position of each cell's category; the number of categories for "other".
+
+        An empty cell has the code ``empty``, by default that of "other".
+        """
+        # A cell that is the number 1.0 has the text "1"; a category "1.0" means it, unless "1" is
+        # one, too.
         place = {_whole(category): index for index, category in enumerate(self.categories)}
         place |= {category: index for index, category in enumerate(self.categories)}
         other = len(self.categories)
-        return np.array([place.get(text, other) if text is not None else other for text in table.texts(self.name)], int)
+        none = other if empty is None else empty
+        texts = table.texts(self.name)
+        return np.array([none if text is None else place.get(text, other) for text in texts], int)
 
     def encode(self, table: Table, low: float) -> list[Array]:
         """One column for each category and one for "other"; exactly one of them is 1."""
@@ -112,23 +130,30 @@ Column = Number | Category
 
 @dataclass(frozen=True)
 class _Facts(Spec):
-    """What a schema says. Only these are frozen: pipelines hang attributes of their own on each step."""
+    """Facts of a schema. Only these are frozen: pipelines set attributes on their steps."""
 
     columns: tuple[Column, ...]
+    omitted: ClassVar = ("missing",)
     target: Column | None = None
-    scale: str = "unit"
+    scale: str = "symmetric"
     intercept: bool = True
     row_norm: float | None = None
+    missing: str = "drop"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.columns, tuple) or not all(isinstance(c, Number | Category) for c in self.columns):
+        if not isinstance(self.columns, tuple) or not all(
+            isinstance(c, Number | Category) for c in self.columns
+        ):
             raise ValueError("columns must be a tuple of Number and Category columns")
         if not isinstance(self.target, Number | Category | None):
             raise ValueError("target must be a Number or Category column, or None")
-        names = [column.name for column in (*self.columns, *((self.target,) if self.target else ()))]
+        names = [
+            column.name for column in (*self.columns, *((self.target,) if self.target else ()))
+        ]
         if len(set(names)) != len(names):
             raise ValueError("a column may stand in a schema once")
-        one_of("scale", self.scale, ("unit", "symmetric"))
+        option("scale", self.scale, ("unit", "symmetric"))
+        option("missing", self.missing, ("drop", "refuse"))
         object.__setattr__(self, "intercept", _yes_or_no("intercept", self.intercept))
         if self.row_norm is not None:
             positive("row_norm", self.row_norm)
@@ -138,14 +163,17 @@ class _Facts(Spec):
 class Schema(_Facts):
     """Public facts about the columns of a table, and how they become a matrix.
 
-    ``scale`` is "unit" (numbers in [0, 1]) or "symmetric" ([-1, 1]); ``intercept`` adds a constant column;
-    ``row_norm`` caps the length of each row (longer rows are scaled down), which lowers the noise of algorithms.
+    ``scale`` is "symmetric" (numbers in [-1, 1], so that the middle of a range is 0) or "unit"
+    ([0, 1], with more error at the same bound on rows); ``intercept`` adds a constant column;
+    ``row_norm`` caps the length of each row (longer rows are scaled down), which lowers the noise
+    of algorithms. ``missing`` (in TOML under ``[target]``) is "drop" or "refuse": records
+    without an outcome add nothing to a fit, or a target is refused whose type has empty cells.
 
     >>> schema = Schema((Number("age", 0, 120), Category("ward", ("A", "B"))))
     >>> schema.matrix({"age": [30, 999, None], "ward": ["B", "Z", "A"]})
-    array([[0.25, 0.  , 1.  , 0.  , 1.  ],
-           [1.  , 0.  , 0.  , 1.  , 1.  ],
-           [0.5 , 1.  , 0.  , 0.  , 1.  ]])
+    array([[-0.5,  0. ,  1. ,  0. ,  1. ],
+           [ 1. ,  0. ,  0. ,  1. ,  1. ],
+           [ 0. ,  1. ,  0. ,  0. ,  1. ]])
     >>> schema.names
     ('age', 'ward = A', 'ward = B', 'ward is other', 'intercept')
     """
@@ -164,11 +192,13 @@ class Schema(_Facts):
     @property
     def bound(self) -> float:
         """The largest length a row can have, from public facts (rounded up)."""
-        square = sum(column.squared_norm(self._low) for column in self.columns) + float(self.intercept)
+        square = sum(column.squared_norm(self._low) for column in self.columns) + float(
+            self.intercept
+        )
         natural = math.nextafter(math.sqrt(square), math.inf)
         return natural if self.row_norm is None else min(self.row_norm, natural)
 
-    def matrix(self, table: Any) -> Array:
+    def matrix(self, table: object) -> Array:
         """The bounded matrix, one row for each row of the table."""
         source = Table(table)
         parts = [part for column in self.columns for part in column.encode(source, self._low)]
@@ -176,60 +206,86 @@ class Schema(_Facts):
         rows = np.stack(parts, axis=1) if parts else np.zeros((source.rows, 0))
         if self.row_norm is None:
             return rows
-        # The computed norm errs by a few units for each entry; shrinking by more than that keeps the bound exact.
+        # The computed norm errs by a few units for each entry; shrinking by more than that keeps
+        # the bound exact.
         lengths = np.sqrt(np.sum(rows**2, axis=1)) * (1 + (len(self.names) + 4) * 2.0**-52)
-        return np.asarray(rows * np.minimum(1.0, self.row_norm / np.maximum(lengths, 1e-300))[:, None])
+        return np.asarray(
+            rows * np.minimum(1.0, self.row_norm / np.maximum(lengths, 1e-300))[:, None]
+        )
 
-    def labels(self, table: Any) -> Array:
-        """The target: a number inside its range, or the position of its class (unknown classes are the first one)."""
+    def labels(self, table: object) -> Array:
+        """Return the target: a number in its range, or the position of its class; NaN if missing.
+
+        A record with the label NaN adds nothing to any sum of gradients, and the declared number of
+        records stays. A category that the schema does not list is missing, too: no class is
+        invented for it. With ``missing="refuse"`` a type that can hold empty cells is refused.
+        """
         if self.target is None:
-            raise ValueError("this schema has no target; add [target] with the name and the public facts of the column")
+            raise ValueError(
+                "this schema has no target; add [target] with the name and the public facts of "
+                "the column"
+            )
+        source = Table(table)
+        self.check_outcomes(source, self.target.name)
         if isinstance(self.target, Number):
-            return self.target.clamp(Table(table))
-        codes = self.target.codes(Table(table))
-        return np.asarray(np.where(codes < len(self.target.categories), codes, 0), dtype=np.float64)
+            return np.where(
+                np.isnan(source.numbers(self.target.name)), np.nan, self.target.clamp(source)
+            )
+        codes = self.target.codes(source)
+        return np.where(codes < len(self.target.categories), codes.astype(np.float64), np.nan)
 
-    def fit(self, X: Any, y: Any = None) -> Schema:
-        """Nothing: what a schema knows is public. With `transform` it is a step of a scikit-learn pipeline."""
+    def check_outcomes(self, table: Table, name: str) -> None:
+        """Refuse a column of outcomes by its type alone, if ``missing`` says so."""
+        if self.missing == "refuse" and table.can_be_empty(name):
+            raise ValueError(
+                f"the schema refuses missing outcomes, and the type of column {name!r} has empty "
+                "cells; give a type without them (numbers of NumPy, a required column of Parquet), "
+                'or say missing = "drop"'
+            )
+
+    def fit(self, X: object, y: object = None) -> Schema:
+        """Do nothing: a schema is public. It makes the schema a step of scikit-learn pipelines."""
         return self
 
-    def transform(self, X: Any) -> Any:
-        """The bounded matrix, in the container that `set_output` or the configuration of scikit-learn asks for."""
+    def transform(self, X: object) -> Any:
+        """Return the bounded matrix in the container set by `set_output` or by scikit-learn."""
         from sklearn import get_config
 
         rows, output = self.matrix(X), self._output or get_config()["transform_output"]
         if output == "pandas":
             import pandas as pd
 
-            return pd.DataFrame(rows, X.index if isinstance(X, pd.DataFrame) else None, self.get_feature_names_out())
+            return pd.DataFrame(
+                rows, X.index if isinstance(X, pd.DataFrame) else None, self.get_feature_names_out()
+            )
         if output == "polars":
             import polars as pl
 
             return pl.DataFrame(rows, self.names, orient="row")
         return rows
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: object, y: object = None) -> Any:
         """The bounded matrix."""
         return self.transform(X)
 
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[np.object_]:
         """Names of the matrix columns."""
         return np.array(self.names, dtype=object)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """Nothing to tune."""
         return {}
 
-    def set_params(self, **params: Any) -> Schema:
+    def set_params(self, **params: object) -> Schema:
         """Nothing to tune."""
         if params:
             raise ValueError(f"a schema has no parameter {min(params)!r}: make another one")
         return self
 
     def set_output(self, *, transform: str | None = None) -> Schema:
-        """What `transform` makes: "default" (a matrix), "pandas" or "polars"; None changes nothing."""
+        """Set the output of `transform`: "default" (matrix), "pandas", "polars"; None: keep."""
         if transform is not None:
-            self._output = one_of("transform", transform, ("default", "pandas", "polars"))
+            self._output = option("transform", transform, ("default", "pandas", "polars"))
         return self
 
     def __sklearn_clone__(self) -> Schema:
@@ -238,13 +294,15 @@ class Schema(_Facts):
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> object:
         from sklearn.utils import Tags, TargetTags, TransformerTags
 
         return Tags(
-            estimator_type=None, target_tags=TargetTags(required=False), transformer_tags=TransformerTags(),
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(),
             requires_fit=False,
-        )  # fmt: skip
+        )
 
     @property
     def _low(self) -> float:
@@ -268,13 +326,25 @@ class Schema(_Facts):
             facts = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"the schema is not valid TOML: {error}") from None
+        except RecursionError:
+            raise ValueError(
+                "the schema is not valid TOML: its tables or lists are nested too deeply"
+            ) from None
         known = {"columns", "target", "scale", "intercept", "row_norm"}
         if unknown := set(facts) - known:
-            raise ValueError(f"a schema has no entry {min(unknown)!r}; it has {', '.join(sorted(known))}")
+            raise ValueError(
+                f"a schema has no entry {min(unknown)!r}; it has {', '.join(sorted(known))}"
+            )
         columns = facts.pop("columns", {})
         target = facts.pop("target", None)
-        if not isinstance(columns, dict) or not all(isinstance(entry, dict) for entry in columns.values()):
-            raise ValueError("columns must be tables: [columns.NAME] with lower and upper, or categories")
+        if isinstance(target, dict) and "missing" in target:
+            facts["missing"] = target.pop("missing")
+        if not isinstance(columns, dict) or not all(
+            isinstance(entry, dict) for entry in columns.values()
+        ):
+            raise ValueError(
+                "columns must be tables: [columns.NAME] with lower and upper, or categories"
+            )
         return Schema(
             columns=tuple(_column(name, entry) for name, entry in columns.items()),
             target=_target(target) if target is not None else None,
@@ -294,6 +364,7 @@ class Schema(_Facts):
             lines += ["", f"[columns.{_toml(column.name)}]", *_facts(column)]
         if self.target is not None:
             lines += ["", "[target]", f"name = {_toml(self.target.name)}", *_facts(self.target)]
+            lines += [f"missing = {_toml(self.missing)}"] if self.missing != "drop" else []
         return "\n".join(lines) + "\n"
 
 
@@ -308,18 +379,22 @@ def _column(name: str, entry: dict[str, Any]) -> Column:
         return Number(name, **facts)
     except TypeError:
         allowed = "lower, upper and nullable, or categories"
-        raise ValueError(f"column {name!r} has {', '.join(sorted(entry)) or 'nothing'}; it takes {allowed}") from None
+        raise ValueError(
+            f"column {name!r} has {', '.join(sorted(entry)) or 'nothing'}; it takes {allowed}"
+        ) from None
 
 
-def _target(entry: Any) -> Column:
+def _target(entry: object) -> Column:
     if not isinstance(entry, dict) or "name" not in entry:
         raise ValueError("[target] needs a name, and lower and upper or categories")
-    return _column(str(entry["name"]), {key: value for key, value in entry.items() if key != "name"})
+    return _column(
+        str(entry["name"]), {key: value for key, value in entry.items() if key != "name"}
+    )
 
 
-def _plain(name: str, value: Any) -> float:
+def _plain(name: str, value: object) -> float:
     """A number of Python's own, since those of others may overflow and are not written as TOML."""
-    checked = number(name, value)
+    checked = real(name, value)
     return value if type(value) is int else checked
 
 
@@ -342,12 +417,14 @@ def _facts(column: Column) -> list[str]:
     return [f"lower = {_toml(column.lower)}", f"upper = {_toml(column.upper)}", *nullable]
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, str):
-        escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in value)
+        escaped = "".join(
+            c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08X}" for c in value
+        )
         return f'"{escaped}"'
     return repr(value)

@@ -1,7 +1,8 @@
 """User ids: which records belong to one user, and a cap on the records of each user.
 
 Ids are compared as strings, so 7, 7.0 and "7" are one user.
-A record without an id (None, NaN, an unreadable cell) belongs to nobody: no user-level mechanism reads it.
+A record without an id (None, NaN, an unreadable cell) belongs to nobody: no user-level mechanism
+reads it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.noise import Source
-from dpfit.privacy.check import count
+from dpfit.privacy.validate import integer
 
 Indices = NDArray[np.int64]
 
@@ -39,8 +40,8 @@ def as_string(cell: Any) -> str | None:
         return None
 
 
-def user_codes(ids: Iterable[Any]) -> Indices:
-    """Return the number of each record's user, from 0 in the order of the ids as strings; -1 means nobody.
+def user_codes(ids: Iterable[object]) -> Indices:
+    """Return the number of each record's user, from 0 in the string order of ids; -1: nobody.
 
     One changed id may change the numbers of all other users: see docs/explanation/parts.md.
 
@@ -53,7 +54,16 @@ def user_codes(ids: Iterable[Any]) -> Indices:
     return np.array([codes.get(one, -1) for one in strings], dtype=np.int64)
 
 
-def bounded_contributions(user_ids: Iterable[Any], max_rows: int, source: Source) -> Indices:
+def count_users(ids: Iterable[object]) -> int:
+    """Return the number of users: public under replace-one, private under add/remove.
+
+    >>> count_users(["bob", None, "ann", "bob"])
+    2
+    """
+    return int(user_codes(ids).max(initial=-1)) + 1
+
+
+def bounded_contributions(user_ids: Iterable[object], max_rows: int, source: Source) -> Indices:
     """Return the indices of kept rows, increasing, when each user contributes at most ``max_rows``.
 
     A user with more rows keeps a uniformly random subset, independent of all other users.
@@ -63,7 +73,7 @@ def bounded_contributions(user_ids: Iterable[Any], max_rows: int, source: Source
     >>> len(kept), 1 in kept
     (3, True)
     """
-    count("max_rows", max_rows)
+    integer("max_rows", max_rows)
     # As objects: a list with an empty id and an integer would become floats, which merge large ids.
     ids = np.asarray(user_ids, dtype=object) if isinstance(user_ids, list | tuple) else user_ids
     if isinstance(ids, np.ndarray) and ids.ndim != 1:

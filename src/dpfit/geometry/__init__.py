@@ -1,4 +1,4 @@
-"""Domains: closed convex sets of parameters, with projections, sizes, uniform samples and linear minimizers."""
+"""Domains: closed convex parameter sets, with projections, sizes, samples, minimizers."""
 
 from dpfit.geometry.base import Domain
 from dpfit.geometry.box import Box

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,10 @@ class Domain(Spec, ABC):
     """A closed convex set of parameters, by public numbers.
 
     Points are arrays of shape (..., dimension); methods work along the last axis.
+    """
+
+    draws_gaussians: ClassVar[bool] = False
+    """Whether `truncated_gaussian` draws normal vectors restricted to the domain: balls and boxes.
     """
 
     @property
@@ -55,7 +59,7 @@ class Domain(Spec, ABC):
 
     @abstractmethod
     def sample(self, source: Source, size: Size = ()) -> Floats:
-        """Uniform points of shape (*size, dimension). They are for use inside a step, not to be added to data."""
+        """Uniform points of shape (*size, dimension), for use in a step, not as added noise."""
 
     @abstractmethod
     def linear_minimizer(self, gradient: ArrayLike) -> Floats:
@@ -68,12 +72,20 @@ class Domain(Spec, ABC):
     def project(self, point: ArrayLike) -> Floats:
         """The nearest points of the domain in Euclidean distance.
 
-        A point with NaN or infinite coordinates is sent to the centre: iterates depend on records, so an error here
-        would tell about them.
+        A point with NaN or infinite coordinates is sent to the centre: iterates depend on records,
+        so an error here would tell about them.
         """
         points = self._points(point)
         usable = np.isfinite(points).all(axis=-1, keepdims=True)
         return np.where(usable, self._project(np.where(usable, points, self.centre)), self.centre)
+
+    def encloses(self, points: Floats) -> Flags:
+        """Return whether points (k, d) are in the domain, without tolerance or validation."""
+        return self.contains(points, tolerance=0.0)
+
+    def confine(self, points: Floats) -> Floats:
+        """Return the nearest points of the domain; the same array if all of them are inside."""
+        return points if self.encloses(points).all() else self.project(points)
 
     def _points(self, point: ArrayLike) -> Floats:
         try:
@@ -81,7 +93,9 @@ class Domain(Spec, ABC):
         except (TypeError, ValueError):
             raise ValueError("points must be arrays of numbers") from None
         if points.ndim == 0 or points.shape[-1] != self.dimension:
-            raise ValueError(f"points of dimension {self.dimension} are needed, got shape {points.shape}")
+            raise ValueError(
+                f"points of dimension {self.dimension} are needed, got shape {points.shape}"
+            )
         return points
 
 
@@ -93,7 +107,7 @@ def check_norm(norm: float) -> float:
 
 
 def vector_norm(points: Floats, norm: float = 2) -> Floats:
-    """Norms along the last axis, kept as an axis of length one; huge and tiny entries neither overflow nor vanish."""
+    """Norms on the last axis, kept with length one; without overflow or underflow."""
     scale = np.abs(points).max(axis=-1, keepdims=True)
     if norm == math.inf:
         return np.asarray(scale)
@@ -107,7 +121,7 @@ def size_shape(size: Size) -> tuple[int, ...]:
     return size if isinstance(size, tuple) else (size,)
 
 
-def coordinates(name: str, values: Any) -> tuple[float, ...]:
+def coordinates(name: str, values: ArrayLike) -> tuple[float, ...]:
     """The coordinates of a point as a tuple of finite numbers, from any sequence of them."""
     try:
         array = np.asarray(values, dtype=np.float64)

@@ -5,11 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpfit.geometry.base import Domain, Flags, Floats, as_point, check_norm, coordinates, size_shape, vector_norm
+from dpfit.geometry.base import (
+    Domain,
+    Flags,
+    Floats,
+    as_point,
+    check_norm,
+    coordinates,
+    size_shape,
+    vector_norm,
+)
 from dpfit.noise import Source
 from dpfit.noise.source import Size
 
@@ -23,6 +33,7 @@ class Box(Domain):
     """
 
     kind = "domain_box"
+    draws_gaussians: ClassVar[bool] = True
     lower: tuple[float, ...]
     upper: tuple[float, ...]
 
@@ -30,7 +41,10 @@ class Box(Domain):
         object.__setattr__(self, "lower", coordinates("lower", self.lower))
         object.__setattr__(self, "upper", coordinates("upper", self.upper))
         if len(self.lower) != len(self.upper):
-            raise ValueError(f"a box needs as many lower as upper ends, got {len(self.lower)} and {len(self.upper)}")
+            raise ValueError(
+                f"a box needs as many lower as upper ends, got {len(self.lower)} and "
+                f"{len(self.upper)}"
+            )
         if not np.all(self._ends[0] < self._ends[1]) or not math.isfinite(self.diameter(1)):
             raise ValueError("a box needs lower < upper in each coordinate, and finite widths")
 
@@ -61,7 +75,9 @@ class Box(Domain):
 
     def contains(self, point: ArrayLike, tolerance: float = 1e-9) -> Flags:
         points, (lower, upper) = self._points(point), self._ends
-        return np.asarray(((points >= lower - tolerance) & (points <= upper + tolerance)).all(axis=-1))
+        return np.asarray(
+            ((points >= lower - tolerance) & (points <= upper + tolerance)).all(axis=-1)
+        )
 
     def sample(self, source: Source, size: Size = ()) -> Floats:
         lower, upper = self._ends

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,24 +13,32 @@ from dpfit.geometry.base import Domain, Flags, Floats, check_norm, size_shape, v
 from dpfit.geometry.simplex import project_to_total
 from dpfit.noise import Source
 from dpfit.noise.source import Size
-from dpfit.privacy.check import count, positive
+from dpfit.privacy.validate import integer, positive
 
 
 @dataclass(frozen=True)
 class L1Ball(Domain):
     """The points whose absolute coordinates sum to at most ``norm_bound``.
 
+    The last ``free`` coordinates, such as an intercept, are unbounded and do not count.
+
     >>> L1Ball(3, 1.0).project([1.0, -0.8, 0.1]).round(12).tolist()
     [0.6, -0.4, 0.0]
+    >>> L1Ball(3, 1.0, free=1).project([2.0, 0.4, 7.0]).round(12).tolist()
+    [1.0, 0.0, 7.0]
     """
 
     kind = "domain_l1_ball"
+    omitted: ClassVar = ("free",)
     d: int
     norm_bound: float
+    free: int = 0
 
     def __post_init__(self) -> None:
-        count("d", self.d)
+        integer("d", self.d)
         positive("norm_bound", self.norm_bound)
+        if integer("free", self.free, least=0) >= self.d:
+            raise ValueError(f"free must be below d = {self.d}, got {self.free}")
 
     @property
     def dimension(self) -> int:
@@ -41,7 +51,7 @@ class L1Ball(Domain):
     def radius(self, norm: float = 2) -> float:
         """The norm bound, whatever the norm: corners are the farthest points."""
         check_norm(norm)
-        return float(self.norm_bound)
+        return math.inf if self.free else float(self.norm_bound)
 
     def diameter(self, norm: float = 2) -> float:
         return 2 * self.radius(norm)
@@ -50,16 +60,22 @@ class L1Ball(Domain):
         return self.radius(norm)
 
     def contains(self, point: ArrayLike, tolerance: float = 1e-9) -> Flags:
-        return np.asarray(vector_norm(self._points(point), 1)[..., 0] <= self.norm_bound + tolerance)
+        points = self._points(point)
+        inside = vector_norm(points[..., : self.d - self.free], 1) <= self.norm_bound + tolerance
+        return np.asarray(inside[..., 0] & np.isfinite(points).all(axis=-1))
 
     def sample(self, source: Source, size: Size = ()) -> Floats:
-        """Uniform points: all but the last of d + 1 uniform spacings of an interval, with random signs."""
+        """Uniform points: all but the last of d + 1 uniform spacings, with random signs."""
+        self._require_bounded()
         spacings = source.exponential((*size_shape(size), self.d + 1))
         signs = 2.0 * source.integers(2, (*size_shape(size), self.d)) - 1.0
-        return np.asarray(self.norm_bound * signs * spacings[..., :-1] / spacings.sum(axis=-1, keepdims=True))
+        return np.asarray(
+            self.norm_bound * signs * spacings[..., :-1] / spacings.sum(axis=-1, keepdims=True)
+        )
 
     def linear_minimizer(self, gradient: ArrayLike) -> Floats:
         """The corner against the largest entry of the gradient."""
+        self._require_bounded()
         gradients = self._points(gradient)
         largest = np.argmax(np.abs(gradients), axis=-1, keepdims=True)
         corner = np.zeros(gradients.shape)
@@ -68,5 +84,11 @@ class L1Ball(Domain):
         return corner
 
     def _project(self, points: Floats) -> Floats:
-        outside = vector_norm(points, 1) > self.norm_bound
-        return np.where(outside, np.copysign(project_to_total(np.abs(points), self.norm_bound), points), points)
+        bounded, free = np.split(points, [self.d - self.free], axis=-1)
+        outside = vector_norm(bounded, 1) > self.norm_bound
+        nearest = np.copysign(project_to_total(np.abs(bounded), self.norm_bound), bounded)
+        return np.concatenate([np.where(outside, nearest, bounded), free], axis=-1)
+
+    def _require_bounded(self) -> None:
+        if self.free:
+            raise ValueError("an L1Ball with free coordinates is unbounded; use free=0")

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from dpfit.geometry.base import Domain, Flags, Floats, check_norm, size_shape
 from dpfit.noise import Source
 from dpfit.noise.source import Size
-from dpfit.privacy.check import count
+from dpfit.privacy.validate import integer
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Simplex(Domain):
     d: int
 
     def __post_init__(self) -> None:
-        count("d", self.d)
+        integer("d", self.d)
 
     @property
     def dimension(self) -> int:
@@ -72,13 +72,14 @@ class Simplex(Domain):
 
 
 def project_to_total(points: Floats, total: float) -> Floats:
-    """The nearest points with non-negative coordinates that sum to ``total``: max(point - threshold, 0).
+    """Project on coordinates >= 0 that sum to ``total``: max(point - threshold, 0).
 
-    J. Duchi, S. Shalev-Shwartz, Y. Singer, T. Chandra, Efficient projections onto the l1-ball for learning in high
-    dimensions, ICML 2008; O(d log d) by sorting.
+    J. Duchi, S. Shalev-Shwartz, Y. Singer, T. Chandra, Efficient projections onto the l1-ball for
+    learning in high dimensions, ICML 2008; O(d log d) by sorting.
     """
     with np.errstate(over="ignore"):
-        # Only the distance from the largest entry matters, and entries more than the total below it end at zero.
+        # Only the distance from the largest entry matters, and entries more than the total below it
+        # end at zero.
         below = np.maximum(points - points.max(axis=-1, keepdims=True), -total)
     descending = -np.sort(-below, axis=-1)
     thresholds = (np.cumsum(descending, axis=-1) - total) / np.arange(1, points.shape[-1] + 1)

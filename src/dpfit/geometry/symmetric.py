@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 
 
 def pack(matrix: Floats) -> Floats:
-    """Return a symmetric matrix as a vector of the same norm: its upper triangle, off-diagonal entries times sqrt(2).
+    """Return the upper triangle as a vector of equal norm: off-diagonals times sqrt(2).
 
     >>> pack(np.array([[1.0, 2.0], [2.0, 3.0]])).round(3).tolist()
     [1.0, 2.828, 3.0]

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from dpfit.geometry.base import Domain, Flags, Floats, check_norm
 from dpfit.noise import Source
 from dpfit.noise.source import Size
-from dpfit.privacy.check import count
+from dpfit.privacy.validate import integer
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class WholeSpace(Domain):
     d: int
 
     def __post_init__(self) -> None:
-        count("d", self.d)
+        integer("d", self.d)
 
     @property
     def dimension(self) -> int:
@@ -54,7 +54,9 @@ class WholeSpace(Domain):
         raise ValueError("the whole space has no uniform distribution; use a bounded domain")
 
     def linear_minimizer(self, gradient: ArrayLike) -> NoReturn:
-        raise ValueError("a linear function has no minimum on the whole space; use a bounded domain")
+        raise ValueError(
+            "a linear function has no minimum on the whole space; use a bounded domain"
+        )
 
     def _project(self, points: Floats) -> Floats:
         return points

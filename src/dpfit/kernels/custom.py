@@ -1,9 +1,10 @@
 """A loop over records of a loss that the caller wrote, in the interpreter.
 
-Guards are those of the compiled loops, contributions are bounded whatever the caller's functions return, and those that
-are not finite count as zero. What a function returns for a record may depend on its batch in the last bits (matrix
-products do), so that the arithmetic of private sums is *idealised* here, and that it does not depend on other records
-is *declared* (`dpfit.losses.custom.vouched`).
+Guards are those of the compiled loops, contributions are bounded whatever the caller's functions
+return, and those that are not finite count as zero. What a function returns for a record may depend
+on its batch in the last bits (matrix products do), so that the arithmetic of private sums is
+*idealised* here, and that it does not depend on other records is *declared*
+(`dpfit.losses.custom.declared_basis`).
 """
 
 from __future__ import annotations
@@ -25,24 +26,56 @@ _ENTRIES = 2**20
 
 
 def gradients(
-    first: int, last: int, X: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats,
-    loss: CustomLoss | JaxLoss, bounds: tuple[Any, ...], inverse: float, valued: bool, values: Floats, sums: Floats,
-) -> None:  # fmt: skip
+    first: int,
+    last: int,
+    X: Any,
+    y: Floats,
+    picks: Steps,
+    count: int,
+    each: int,
+    thetas: Floats,
+    loss: CustomLoss | JaxLoss,
+    bounds: tuple[Any, ...],
+    inverse: float,
+    valued: bool,
+    values: Floats,
+    sums: Floats,
+) -> None:
     """Add values and gradients of blocks ``first .. last``."""
     limits = Limits(*bounds)
     size = max(1, _ENTRIES // max(1, width_of(X), thetas.shape[1]))
     for b in range(first, last):
         start, stop = b * count // each, (b + 1) * count // each
         for low in range(start, stop, size):
-            length = min(size, stop - low)
-            rows, labels = np.empty((length, width_of(X))), np.empty(length)
-            _write_guarded(X, y, picks, low, bounds, rows, labels)
+            rows, labels = _guarded(X, y, picks, low, min(size, stop - low), bounds)
             for k, theta in enumerate(thetas):
                 if valued:
                     values[b, k] += _finite(loss.value(theta, rows, labels)[:, np.newaxis]).sum()
                 terms = loss.gradient(theta, rows, labels)
-                terms = _finite(terms) if math.isinf(limits.clip) else clip_gradients(terms, limits.clip)
+                terms = (
+                    _finite(terms)
+                    if math.isinf(limits.clip)
+                    else clip_gradients(terms, limits.clip)
+                )
                 sums[b, k] += (np.rint(terms * inverse) if inverse > 0.0 else terms).sum(axis=0)
+
+
+def rounded_gradients(
+    X: Any, y: Floats, picks: Steps, theta: Floats, loss: CustomLoss | JaxLoss,
+    bounds: tuple[Any, ...], inverse: float,
+) -> Floats:  # fmt: skip
+    """Return the clipped gradient of each picked record, in whole steps."""
+    rows, labels = _guarded(X, y, picks, 0, len(picks), bounds)
+    terms = clip_gradients(loss.gradient(theta, rows, labels), Limits(*bounds).clip)
+    return np.rint(terms * inverse)
+
+
+def _guarded(
+    X: Any, y: Floats, picks: Steps, start: int, length: int, bounds: tuple[Any, ...]
+) -> tuple[Floats, Floats]:
+    rows, labels = np.empty((length, width_of(X))), np.empty(length)
+    _write_guarded(X, y, picks, start, bounds, rows, labels)
+    return rows, labels
 
 
 def _finite(terms: Floats) -> Floats:
@@ -51,7 +84,13 @@ def _finite(terms: Floats) -> Floats:
 
 @compiled(error_model="numpy")
 def _write_guarded(
-    given: Any, y: Floats, picks: Steps, start: int, bounds: tuple[Any, ...], rows: Floats, labels: Floats
+    given: Any,
+    y: Floats,
+    picks: Steps,
+    start: int,
+    bounds: tuple[Any, ...],
+    rows: Floats,
+    labels: Floats,
 ) -> None:
     """Write guarded rows and labels."""
     X, limits = layout(given), Limits(*bounds)

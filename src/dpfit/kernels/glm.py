@@ -22,18 +22,26 @@ from dpfit.kernels.rows import (
     rescaled,
     write_row,
 )
-from dpfit.losses.links import LOGISTIC, Link, envelope_curvature, envelope_slope, envelope_value, logistic_slope
+from dpfit.losses.margin_functions import (
+    LOGISTIC,
+    MarginFunction,
+    envelope_curvature,
+    envelope_slope,
+    envelope_value,
+    logistic_slope,
+)
 from dpfit.noise.source import Floats, Steps
 
 
 @compiled(error_model="numpy")
-def _weigh(
-    link: Link, scales: Floats, inners: Floats, norms: Floats, labels: Floats, limits: Limits, unit: float,
-    weights: Floats,
+def weigh(
+    link: MarginFunction, scales: Floats, inners: Floats, norms: Floats, labels: Floats,
+    limits: Limits, unit: float, weights: Floats,
 ) -> None:  # fmt: skip
     """Write the coefficients of the rows of a tile in the sum.
 
-    Nothing is reassociated or fused here: a record gets the same bits wherever it stands in the tile.
+    Nothing is reassociated or fused here: a record gets the same bits wherever it stands in the
+    tile.
     """
     # The commonest loss has a loop of its own, which is faster without the switch.
     if link.code == LOGISTIC:
@@ -44,17 +52,20 @@ def _weigh(
     else:
         for r in range(len(weights)):
             factor, margin, label = guarded(scales[r], inners[r], norms[r], labels[r], limits)
-            slope = envelope_slope(link.code, link.parameter, link.bound, margin, label)
+            slope = envelope_slope(
+                link.code, link.parameter, link.bound, link.smoothing, margin, label
+            )
             weights[r] = unit * clipped(slope, factor, norms[r], limits.clip)
 
 
 @compiled(error_model="numpy", nogil=True)
 def gradients(
-    first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats,
-    loss: tuple[Any, ...], bounds: tuple[Any, ...], inverse: float, valued: bool, values: Floats, sums: Floats,
+    first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int,
+    thetas: Floats, loss: tuple[Any, ...], bounds: tuple[Any, ...], inverse: float, valued: bool,
+    values: Floats, sums: Floats,
 ) -> None:  # fmt: skip
-    """Add values and gradients of blocks ``first .. last``; with an inverse step, gradients in whole steps."""
-    X, link, limits = layout(rows), Link(*loss), Limits(*bounds)
+    """Add values and gradients of blocks ``first .. last``; an inverse step rounds gradients."""
+    X, link, limits = layout(rows), MarginFunction(*loss), Limits(*bounds)
     width, points = sums.shape[2], len(thetas)
     tiles = np.zeros((2, TILE), dtype=np.int64)
     scales, inners, squares, norms = np.ones(TILE), np.zeros(TILE), np.ones(TILE), np.ones(TILE)
@@ -72,16 +83,45 @@ def gradients(
             tile, old = tiles[turn % 2], tiles[1 - turn % 2]
             old_k = k - 1 if k else points - 1
             if turn == turns:
-                advance(X, old, 0, thetas, k, inners, squares, old, pending, weights, whole, block, old_k)
+                advance(
+                    X,
+                    old,
+                    0,
+                    thetas,
+                    k,
+                    inners,
+                    squares,
+                    old,
+                    pending,
+                    weights,
+                    whole,
+                    block,
+                    old_k,
+                )
                 break
-            # Rows to come are asked for in between, while no rows are read: both need the same places to wait in.
+            # Rows to come are asked for in between, while no rows are read: both need the same
+            # places to wait in.
             ahead, until = low + AHEAD, 0 if k else stop
             fetch(X, y, picks, ahead, min(ahead + TILE // 4, until))
             for r in range(TILE):
                 # A tile that is not full ends with copies of its last row, which are not summed.
                 tile[r] = picked(picks, min(low + r, stop - 1))
                 labels[r] = y[tile[r]]
-            advance(X, tile, width, thetas, k, inners, squares, old, pending, weights, whole, block, old_k)
+            advance(
+                X,
+                tile,
+                width,
+                thetas,
+                k,
+                inners,
+                squares,
+                old,
+                pending,
+                weights,
+                whole,
+                block,
+                old_k,
+            )
             fetch(X, y, picks, ahead + TILE // 4, min(ahead + TILE // 2, until))
             size = min(TILE, stop - low)
             plain = size == TILE
@@ -92,12 +132,14 @@ def gradients(
                 for r in range(size):
                     if not SMALL <= squares[r] < math.inf:
                         scales[r], inners[r], norms[r] = rescaled(X, tile[r], squares[r], thetas, k)
-            _weigh(link, scales, inners, norms, labels, limits, unit, weights)
+            weigh(link, scales, inners, norms, labels, limits, unit, weights)
             fetch(X, y, picks, ahead + TILE // 2, min(ahead + TILE, until))
             if valued:
                 for r in range(size):
                     _, margin, label = guarded(scales[r], inners[r], norms[r], labels[r], limits)
-                    values[b, k] += envelope_value(link.code, link.parameter, link.bound, margin, label)
+                    values[b, k] += envelope_value(
+                        link.code, link.parameter, link.bound, link.smoothing, margin, label
+                    )
             # Rows that need care are kept out of the loop that has to be fast.
             pending = width if plain else 0
             if not plain:
@@ -107,18 +149,21 @@ def gradients(
 
 @compiled(error_model="numpy", nogil=True)
 def curvatures(
-    first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats, vectors: Floats,
-    loss: tuple[Any, ...], bounds: tuple[Any, ...], traces: Floats, sums: Floats,
+    first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int,
+    thetas: Floats, vectors: Floats, loss: tuple[Any, ...], bounds: tuple[Any, ...], traces: Floats,
+    sums: Floats,
 ) -> None:  # fmt: skip
     """Add traces of Hessians, and their products with a vector, of blocks ``first .. last``."""
-    X, link, limits = layout(rows), Link(*loss), Limits(*bounds)
+    X, link, limits = layout(rows), MarginFunction(*loss), Limits(*bounds)
     for b in range(first, last):
         for p in range(b * count // each, (b + 1) * count // each):
             i = picked(picks, p)
             scale, inner, norm = measured(X, i, thetas, 0)
             factor, margin, label = guarded(scale, inner, norm, y[i], limits)
             if factor > 0.0:
-                bend = envelope_curvature(link.code, link.parameter, link.bound, margin, label)
+                bend = envelope_curvature(
+                    link.code, link.parameter, link.bound, link.smoothing, margin, label
+                )
                 traces[b] += bend * (factor * norm) ** 2
                 along = factor * measured(X, i, vectors, 0)[1]
                 add_row(X, i, scale, bend * factor * along, False, sums[b], 0)
@@ -126,16 +171,18 @@ def curvatures(
 
 @compiled(error_model="numpy")
 def write_scaled(
-    rows: Any, y: Floats, picks: Steps, start: int, thetas: Floats, loss: tuple[Any, ...], bounds: tuple[Any, ...],
-    scaled: Floats, cross: Floats,
+    rows: Any, y: Floats, picks: Steps, start: int, thetas: Floats, loss: tuple[Any, ...],
+    bounds: tuple[Any, ...], scaled: Floats, cross: Floats,
 ) -> None:  # fmt: skip
-    """Write guarded rows times the square root of their curvature, and add them times guarded labels to `cross`."""
-    X, link, limits = layout(rows), Link(*loss), Limits(*bounds)
+    """Write rows times root curvature; add these times guarded labels to `cross`."""
+    X, link, limits = layout(rows), MarginFunction(*loss), Limits(*bounds)
     for p in range(len(scaled)):
         i = picked(picks, start + p)
         scale, inner, norm = measured(X, i, thetas, 0)
         factor, margin, label = guarded(scale, inner, norm, y[i], limits)
-        bend = envelope_curvature(link.code, link.parameter, link.bound, margin, label)
+        bend = envelope_curvature(
+            link.code, link.parameter, link.bound, link.smoothing, margin, label
+        )
         write_row(X, i, scale, factor * math.sqrt(bend), scaled[p])
         for j in range(len(cross)):
             cross[j] += label * scaled[p, j]
@@ -143,8 +190,8 @@ def write_scaled(
 
 @compiled(error_model="numpy", nogil=True)
 def write_margins(
-    first: int, last: int, rows: Any, picks: Steps, count: int, each: int, thetas: Floats, bounds: tuple[Any, ...],
-    margins: Floats,
+    first: int, last: int, rows: Any, picks: Steps, count: int, each: int, thetas: Floats,
+    bounds: tuple[Any, ...], margins: Floats,
 ) -> None:  # fmt: skip
     """Write the margins of the guarded rows of blocks ``first .. last``."""
     X, limits = layout(rows), Limits(*bounds)

@@ -1,9 +1,10 @@
-"""Sums of clipped gradients at many points in one pass over dense rows: the loop behind descents side by side.
+"""Clipped gradient sums at many points in one pass over dense rows, for parallel descents.
 
-What depends on a record alone (its norm, its guards) is computed once and not at every point, and the sums of 64 points
-stand side by side, so that all of them take part in every instruction. A record contributes what it contributes to
-`dpfit.kernels.passes.clipped_sum`; where the two sum an inner product in different orders, a contribution half-way
-between two whole numbers of steps may be rounded to the other one.
+What depends on a record alone (its norm, its guards) is computed once and not at every point, and
+the sums of 64 points stand side by side, so that all of them take part in every instruction. A
+record contributes what it contributes to `dpfit.kernels.passes.clipped_sum`; where the two sum an
+inner product in different orders, a contribution half-way between two whole numbers of steps may be
+rounded to the other one.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from dpfit.kernels.bounds import Guards, Limits, guarded, limits
+from dpfit.kernels.bounds import Guards, Limits, guarded, limits, most_entry
 from dpfit.kernels.compiled import compiled
-from dpfit.kernels.fixed import LARGEST_BLOCK, inverse_step, total
+from dpfit.kernels.fixed_point import LARGEST_BLOCK, inverse_step, total
 from dpfit.kernels.rows import as_labels, as_points, as_rows, measured, pieces
 from dpfit.kernels.threads import spread
 from dpfit.losses.glm import GLM
-from dpfit.losses.links import LOGISTIC, Link, envelope_slope, logistic_slope
+from dpfit.losses.margin_functions import LOGISTIC, MarginFunction, envelope_slope, logistic_slope
 from dpfit.noise.lattice import Grid
 from dpfit.noise.source import Floats, Steps
 
@@ -49,7 +50,9 @@ def many_clipped_sums(
     --------
     >>> from dpfit.losses.glm import Squared
     >>> points = np.array([[1.0, 0.0], [0.0, 0.0]])
-    >>> many_clipped_sums([[3.0, 4.0], [1.0, 0.0]], [0.0, -1.0], points, Squared(), clip=1.0, grid=Grid(-3))
+    >>> many_clipped_sums(
+    ...     [[3.0, 4.0], [1.0, 0.0]], [0.0, -1.0], points, Squared(), clip=1.0, grid=Grid(-3)
+    ... )
     array([[13,  6],
            [ 8,  0]])
     """
@@ -57,18 +60,30 @@ def many_clipped_sums(
     n, width = matrix.shape
     k = len(points)
     stack, marks = as_points("theta", points, (k, width)), np.ascontiguousarray(taken.T)
-    link, bounds = tuple(Link(loss.code, loss.parameter, loss.slope_bound)), tuple(limits(width, **guards))
+    link, bounds = (
+        tuple(loss.margin_function),
+        tuple(limits(width, **guards)),
+    )
     inverse, chunks = inverse_step(grid, guards.get("clip", math.inf)), -(-k // _TOGETHER)
     steps, before = np.zeros((k, width), dtype=np.int64), 0
-    for rows, labels, _, count in pieces(matrix, as_labels(y, n), None):
+    for rows, labels, _, count in pieces(matrix, as_labels(y, n), None, most_entry(guards)):
         for start in range(0, count, LARGEST_BLOCK):
             stop = min(start + LARGEST_BLOCK, count)
             chosen = marks[before + start : before + stop]
             sums = np.zeros((chunks, width, _TOGETHER))
             spread(
-                _add_chunks, chunks, (stop - start) * width * k, rows[start:stop], labels[start:stop], stack, chosen,
-                link, bounds, inverse, sums,
-            )  # fmt: skip
+                _add_chunks,
+                chunks,
+                (stop - start) * width * k,
+                rows[start:stop],
+                labels[start:stop],
+                stack,
+                chosen,
+                link,
+                bounds,
+                inverse,
+                sums,
+            )
             # Whole numbers below 2**53, which float64 adds exactly.
             steps = total(sums.transpose(0, 2, 1).reshape(1, -1, width)[:, :k], steps)
         before += count
@@ -80,8 +95,8 @@ def _add_chunks(
     first: int, last: int, X: Any, y: Floats, thetas: Floats, taken: Flags, loss: tuple[Any, ...],
     bounds: tuple[Any, ...], inverse: float, sums: Floats,
 ) -> None:  # fmt: skip
-    """Add the gradients, in whole steps, at the points of chunks ``first .. last``; four rows at once."""
-    link, limit = Link(*loss), Limits(*bounds)
+    """Add the gradients, in integer steps, of chunks ``first .. last``; four rows at once."""
+    link, limit = MarginFunction(*loss), Limits(*bounds)
     n, width = X.shape
     rows, weights, origin = np.zeros((4, width)), np.zeros((4, _TOGETHER)), np.zeros((1, width))
     for chunk in range(first, last):
@@ -98,7 +113,14 @@ def _add_chunks(
                 for j in range(width):
                     rows[r, j] = scale * X[i, j]
                 _write_margins(rows[r], factor, thetas[low:high], weights[r])
-                _weigh(link, label, factor, limit.clip * (1.0 / norm), inverse, weights[r, : high - low])
+                _weigh(
+                    link,
+                    label,
+                    factor,
+                    limit.clip * (1.0 / norm),
+                    inverse,
+                    weights[r, : high - low],
+                )
                 if len(taken):
                     weights[r, : high - low] *= taken[i, low:high]
             _add_four(rows, weights, sums[chunk])
@@ -114,13 +136,17 @@ def _write_margins(row: Floats, factor: float, thetas: Floats, margins: Floats) 
 
 
 @compiled(error_model="numpy")
-def _weigh(link: Link, label: float, factor: float, most: float, inverse: float, margins: Floats) -> None:
-    """Replace margins by coefficients of the row, as `dpfit.kernels.bounds.clipped` does, with its quotient at hand."""
+def _weigh(
+    link: MarginFunction, label: float, factor: float, most: float, inverse: float, margins: Floats
+) -> None:
+    """Replace margins by row coefficients as `dpfit.kernels.bounds.clipped`, given its quotient."""
     for k in range(len(margins)):
         if link.code == LOGISTIC:
             slope = min(max(logistic_slope(margins[k], label), -link.bound), link.bound)
         else:
-            slope = envelope_slope(link.code, link.parameter, link.bound, margins[k], label)
+            slope = envelope_slope(
+                link.code, link.parameter, link.bound, link.smoothing, margins[k], label
+            )
         weight = min(abs(slope) * factor, most)
         margins[k] = inverse * (math.copysign(weight, slope) if weight > 0.0 else 0.0)
 

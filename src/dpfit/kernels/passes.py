@@ -1,14 +1,16 @@
 """Sums over records, one pass over the data each, for every loss and for dense and sparse rows.
 
-All take rows ``X`` (n, d), labels ``y`` (n,) and a loss; the public bounds that are enforced on each record as keywords
-(`dpfit.kernels.bounds.Guards`); and optionally the `index` of a minibatch, whose rows are read in place. ``X`` is
-float64 or float32, of any memory layout, or a CSR matrix of scipy; dense layouts other than C order are copied in
-pieces of 8 MiB. Accumulators are float64, their memory is O(d) times the fixed number of blocks, and no result depends
-on the number of threads (in `hessian` and `gram` up to BLAS, see `dpfit.kernels.rounding`).
+All take rows ``X`` (n, d), labels ``y`` (n,) and a loss; the public bounds that are enforced on
+each record as keywords (`dpfit.kernels.bounds.Guards`); and optionally the `index` of a minibatch,
+whose rows are read in place. ``X`` is float64 or float32, of any memory layout, or a CSR matrix of
+scipy; dense layouts other than C order are copied in pieces of 8 MiB. Accumulators are float64,
+their memory is O(d) times the fixed number of blocks, and no result depends on the number of
+threads (in `hessian` and `gram` up to BLAS, see `dpfit.kernels.rounding`).
 
-A parameter is a vector of d numbers. That of `Softmax` is a matrix (d, K), or the same numbers as a vector in C order,
-which is what solvers work with; sums come back in the shape that was given. A loss of the caller gets its parameter as
-a vector of any length. `Softmax` and the vector losses know what their labels are; label guards do not concern them.
+A parameter is a vector of d numbers. That of `Softmax` is a matrix (d, K), or the same numbers as a
+vector in C order, which is what solvers work with; sums come back in the shape that was given. A
+loss of the caller gets its parameter as a vector of any length. `Softmax` and the vector losses
+know what their labels are; label guards do not concern them.
 """
 
 from __future__ import annotations
@@ -24,22 +26,22 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from dpfit.kernels import custom, glm, softmax, vector
-from dpfit.kernels.bounds import Guards, limits
-from dpfit.kernels.fixed import inverse_step, total
+from dpfit.kernels.bounds import Guards, limits, most_entry
+from dpfit.kernels.fixed_point import inverse_step, total
 from dpfit.kernels.rounding import pairwise
 from dpfit.kernels.rows import as_labels, as_points, as_rows, blocks, pieces
 from dpfit.kernels.threads import spread
 from dpfit.losses.base import Loss
 from dpfit.losses.custom import DeclaredLoss
 from dpfit.losses.glm import GLM, Squared
-from dpfit.losses.links import Link
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import Distance, HuberDistance, LinearLoss, SquaredDistance
 from dpfit.noise.lattice import Grid
 from dpfit.noise.source import Floats, Steps
 
 _BUFFER = 2**21
-"""Entries of the buffer of `hessian`. It is filled by one thread: two pools of threads that wait for each other, ours
+"""Entries of the buffer of `hessian`. It is filled by one thread: two pools of threads that wait
+for each other, ours
 and that of BLAS, cost more than they save."""
 
 
@@ -47,7 +49,8 @@ and that of BLAS, cost more than they save."""
 class _Loop:
     """The loop that sums the gradients of a loss.
 
-    All loops take blocks, rows, labels, points, what they know of the loss, and limits, and fill the sums of blocks.
+    All loops take blocks, rows, labels, points, what they know of the loss, and limits, and fill
+    the sums of blocks.
     """
 
     run: Callable[..., None]
@@ -63,12 +66,14 @@ class _Loop:
 
 @singledispatch
 def _loop(loss: Loss, width: int, size: int) -> _Loop:
-    raise ValueError(f"there is no pass over the data for {getattr(loss, 'kind', type(loss).__name__)!r}")
+    raise ValueError(
+        f"there is no pass over the data for {getattr(loss, 'kind', type(loss).__name__)!r}"
+    )
 
 
 @_loop.register
 def _(loss: GLM, width: int, size: int) -> _Loop:
-    link = tuple(Link(loss.code, loss.parameter, loss.slope_bound))
+    link = tuple(loss.margin_function)
     return _Loop(glm.gradients, link, (width,), curvatures=glm.curvatures)
 
 
@@ -84,8 +89,14 @@ def _(loss: Softmax, width: int, size: int) -> _Loop:
 @_loop.register(HuberDistance)
 @_loop.register(LinearLoss)
 def _(loss: Any, width: int, size: int) -> _Loop:
-    code = {Distance: vector.DISTANCE, LinearLoss: vector.LINEAR}.get(type(loss), vector.HUBER_DISTANCE)
-    return _Loop(vector.gradients, tuple(vector.Pull(code, float(getattr(loss, "width", math.inf)))), (width,))
+    code = {Distance: vector.DISTANCE, LinearLoss: vector.LINEAR}.get(
+        type(loss), vector.HUBER_DISTANCE
+    )
+    return _Loop(
+        vector.gradients,
+        tuple(vector.Pull(code, float(getattr(loss, "width", math.inf)))),
+        (width,),
+    )
 
 
 @_loop.register
@@ -96,7 +107,10 @@ def _(loss: DeclaredLoss, width: int, size: int) -> _Loop:
 def _curved(loss: Loss, width: int) -> _Loop:
     loop = _loop(loss, width, width)
     if loop.curvatures is None:
-        raise ValueError(f"there is no Hessian pass for {loss.kind!r}; generalized linear losses and softmax have one")
+        raise ValueError(
+            f"there is no Hessian pass for {loss.kind!r}; generalized linear losses and softmax "
+            "have one"
+        )
     return loop
 
 
@@ -123,8 +137,8 @@ def gradient(
     index
         Rows to sum over; all of them if missing.
     values
-        Whether to sum losses, too. Where gradients are all that is needed, this saves a logarithm per record of the
-        logistic loss; the value is NaN then.
+        Whether to sum losses, too. Where gradients are all that is needed, this saves a logarithm
+        per record of the logistic loss; the value is NaN then.
     **guards
         Bounds to enforce, see `dpfit.kernels.bounds.Guards`. `clip` bounds gradients, not values.
 
@@ -143,7 +157,9 @@ def gradient(
     >>> gradient([[2.0]], [1], [[0.0, 0.0]], Softmax(2))[1]
     array([[ 1., -1.]])
     """
-    losses, sums = gradients(X, y, np.asarray(theta)[np.newaxis], loss, index=index, values=values, **guards)
+    losses, sums = gradients(
+        X, y, np.asarray(theta)[np.newaxis], loss, index=index, values=values, **guards
+    )
     return float(losses[0]), sums[0]
 
 
@@ -175,7 +191,9 @@ def gradients(
     points = _points("theta", given, loop.point)
     nothing = np.full(len(points), 0.0 if values else math.nan), np.zeros(points.shape)
     sums = _block_sums(rows, y, points, loop, index, guards, 0.0, values)
-    losses, gradients = pairwise(nothing, ((part[0].sum(axis=0), part[1].sum(axis=0)) for part in sums))
+    losses, gradients = pairwise(
+        nothing, ((part[0].sum(axis=0), part[1].sum(axis=0)) for part in sums)
+    )
     return losses, gradients.reshape(given.shape)
 
 
@@ -191,11 +209,12 @@ def clipped_sum(
 ) -> Steps:
     """Sum clipped gradients exactly, each rounded to a grid.
 
-    A record's contribution depends on that record and `theta` only, bit for bit, and integers are added exactly in any
-    order. So the sum does not depend on the order of records, and one record changes it by what that record
-    contributes: a vector of l2 norm at most ``clip`` before rounding (see `dpfit.kernels.bounds`), moved by at most
-    half a step in each coordinate. With d parameters, adding or removing a record moves the sum by at most ``clip +
-    grid.rounding(d, "l2") / 2``, replacing one by at most ``2 * clip + grid.rounding(d, "l2")``. (Of a loss that the
+    A record's contribution depends on that record and `theta` only, bit for bit, and integers are
+    added exactly in any order. So the sum does not depend on the order of records, and one record
+    changes it by what that record contributes: a vector of l2 norm at most ``clip`` before rounding
+    (see `dpfit.kernels.bounds`), moved by at most half a step in each coordinate. With d
+    parameters, adding or removing a record moves the sum by at most ``clip + grid.rounding(d, "l2")
+    / 2``, replacing one by at most ``2 * clip + grid.rounding(d, "l2")``. (Of a loss that the
     caller wrote, `dpfit.kernels.custom` says what holds.)
 
     Parameters
@@ -216,7 +235,9 @@ def clipped_sum(
 
     Examples
     --------
-    >>> clipped_sum([[3.0, 4.0], [1.0, 0.0]], [0.0, -1.0], [1.0, 0.0], Squared(), clip=1.0, grid=Grid(-3))
+    >>> clipped_sum(
+    ...     [[3.0, 4.0], [1.0, 0.0]], [0.0, -1.0], [1.0, 0.0], Squared(), clip=1.0, grid=Grid(-3)
+    ... )
     array([13,  6])
     >>> clipped_sum([[2.0]], [1], [[0.0, 0.0]], Softmax(2), clip=1.0, grid=Grid(-4))
     array([[ 11, -11]])
@@ -240,13 +261,15 @@ def hessian(
     index: npt.ArrayLike | None = None,
     **guards: Unpack[Guards],
 ) -> Floats:
-    """Sum ``curvature * x x^T`` over guarded records of a generalized linear loss, or the Hessians of `Softmax`.
+    """Sum ``curvature * x x^T`` over guarded records, or the Hessians of `Softmax`.
 
-    Rows times the square root of their curvature are written to a buffer of 16 MiB, and BLAS multiplies buffers. Its
-    order of summation is unknown: before a release, `dpfit.kernels.rounding.sum_error` belongs to the sensitivity.
+    Rows times the square root of their curvature are written to a buffer of 16 MiB, and BLAS
+    multiplies buffers. Its order of summation is unknown: before a release,
+    `dpfit.kernels.rounding.sum_error` belongs to the sensitivity.
 
-    With K classes the curvature is a matrix, ``diag p - p p^T``, and the sum has shape (d K, d K), for the parameter as
-    a vector in C order. It consists of a matrix (d, d) for each pair of classes, which BLAS sums in the same way.
+    With K classes the curvature is a matrix, ``diag p - p p^T``, and the sum has shape (d K, d K),
+    for the parameter as a vector in C order. It consists of a matrix (d, d) for each pair of
+    classes, which BLAS sums in the same way.
 
     Examples
     --------
@@ -283,7 +306,7 @@ def hessian_vector(
     index: npt.ArrayLike | None = None,
     **guards: Unpack[Guards],
 ) -> Floats:
-    """Sum ``curvature * <x, vector> x`` over guarded records: the product of `hessian` and `vector`, in its shape.
+    """Sum ``curvature * <x, vector> x`` over guarded records: `hessian` times `vector`.
 
     Examples
     --------
@@ -312,7 +335,9 @@ def curvature_trace(
     return _curvatures(X, y, theta, np.zeros(np.shape(theta)), loss, index, guards)[0]
 
 
-def margins(X: Any, theta: npt.ArrayLike, *, row_norm: float = math.inf, index: npt.ArrayLike | None = None) -> Floats:
+def margins(
+    X: Any, theta: npt.ArrayLike, *, row_norm: float = math.inf, index: npt.ArrayLike | None = None
+) -> Floats:
     """Return ``<x, theta>`` of each guarded row.
 
     Examples
@@ -327,7 +352,18 @@ def margins(X: Any, theta: npt.ArrayLike, *, row_norm: float = math.inf, index: 
     for part, _, picks, count in pieces(rows, np.broadcast_to(0.0, rows.shape[0]), index):
         results.append(np.empty(count))
         each = blocks(count, 1)
-        spread(glm.write_margins, each, count * width, part, picks, count, each, point, bounds, results[-1])
+        spread(
+            glm.write_margins,
+            each,
+            count * width,
+            part,
+            picks,
+            count,
+            each,
+            point,
+            bounds,
+            results[-1],
+        )
     return results[1] if len(results) == 2 else np.concatenate(results)
 
 
@@ -356,27 +392,43 @@ def _block_sums(
     inverse: float,
     valued: bool,
 ) -> Iterator[tuple[Floats, Floats]]:
-    """Yield the sums of values and gradients by block; with an inverse step, gradients are rounded to whole steps."""
+    """Yield sums of values and gradients by block; an inverse step rounds gradients."""
     n, width = rows.shape
     enforced: Guards = {**guards, **loop.labels}
     bounds = tuple(limits(sum(loop.point), **enforced))
     turned = _turned(points)
-    for part, labels, picks, count in pieces(rows, as_labels(y, n), index):
+    for part, labels, picks, count in pieces(rows, as_labels(y, n), index, most_entry(guards)):
         each = blocks(count, points.size)
         values, sums = np.zeros((each, len(points))), np.zeros((each, *turned.shape))
         work = count * width if loop.compiled else 0
-        common = (part, labels, picks, count, each, turned, loop.loss, bounds, inverse, bool(valued))
+        common = (
+            part,
+            labels,
+            picks,
+            count,
+            each,
+            turned,
+            loop.loss,
+            bounds,
+            inverse,
+            bool(valued),
+        )
         spread(loop.run, each, work, *common, values, sums)
         yield values, _turned(sums, 1)
 
 
 def _turned(points: Floats, axes: int = 0) -> Floats:
-    """Matrices transposed, so that loops find the parameters of a class side by side; vectors as they are."""
+    """Matrices transposed, so that a class's parameters are adjacent; vectors unchanged."""
     return np.ascontiguousarray(points.swapaxes(-1, -2)) if points.ndim - axes == 3 else points
 
 
 def _second_moments(
-    X: Any, y: npt.ArrayLike, theta: npt.ArrayLike, loss: Loss, index: npt.ArrayLike | None, guards: Guards
+    X: Any,
+    y: npt.ArrayLike,
+    theta: npt.ArrayLike,
+    loss: Loss,
+    index: npt.ArrayLike | None,
+    guards: Guards,
 ) -> tuple[Floats, Floats]:
     rows = as_rows(X)
     n, width = rows.shape
@@ -387,7 +439,7 @@ def _second_moments(
         return matrix, cross
     size = max(256, _BUFFER // width)
     buffer = np.empty((size, width))
-    for part, labels, picks, count in pieces(rows, as_labels(y, n), index):
+    for part, labels, picks, count in pieces(rows, as_labels(y, n), index, most_entry(guards)):
         for start in range(0, count, size):
             filled = buffer[: min(size, count - start)]
             glm.write_scaled(part, labels, picks, start, point, loop.loss, bounds, filled, cross)
@@ -396,7 +448,12 @@ def _second_moments(
 
 
 def _class_moments(
-    X: Any, y: npt.ArrayLike, theta: npt.ArrayLike, loss: Softmax, index: npt.ArrayLike | None, guards: Guards
+    X: Any,
+    y: npt.ArrayLike,
+    theta: npt.ArrayLike,
+    loss: Softmax,
+    index: npt.ArrayLike | None,
+    guards: Guards,
 ) -> Floats:
     rows = as_rows(X)
     (n, width), classes = rows.shape, loss.classes
@@ -406,10 +463,16 @@ def _class_moments(
     hessian = np.zeros((width, classes, width, classes))
     if width == 0:
         return hessian.reshape(0, 0)
-    pairs = {(c, e): np.zeros((width, width), order="F") for c in range(classes) for e in range(c + 1)}
+    pairs = {
+        (c, e): np.zeros((width, width), order="F") for c in range(classes) for e in range(c + 1)
+    }
     size = max(256, _BUFFER // (2 * width + classes**2))
-    kept, scaled, roots = np.empty((size, width)), np.empty((size, width)), np.empty((classes, classes, size))
-    for part, labels, picks, count in pieces(rows, as_labels(y, n), index):
+    kept, scaled, roots = (
+        np.empty((size, width)),
+        np.empty((size, width)),
+        np.empty((classes, classes, size)),
+    )
+    for part, labels, picks, count in pieces(rows, as_labels(y, n), index, most_entry(guards)):
         for start in range(0, count, size):
             filled = min(size, count - start)
             softmax.write_guarded(part, labels, picks, start, point, bounds, kept[:filled], roots)
@@ -417,7 +480,9 @@ def _class_moments(
                 np.multiply(kept[:filled], roots[pair][:filled, np.newaxis], out=scaled[:filled])
                 pairs[pair] = _plus_square(matrix, scaled[:filled])
     for (c, e), matrix in pairs.items():
-        hessian[:, c, :, e] = hessian[:, e, :, c] = _mirrored(matrix) if c == e else -_mirrored(matrix)
+        hessian[:, c, :, e] = hessian[:, e, :, c] = (
+            _mirrored(matrix) if c == e else -_mirrored(matrix)
+        )
     return hessian.reshape(width * classes, width * classes)
 
 
@@ -448,7 +513,7 @@ def _curvatures(
     enforced: Guards = {**guards, **loop.labels}
     bounds = tuple(limits(sum(loop.point), **enforced))
     trace, product = 0.0, np.zeros(loop.point)
-    for part, labels, picks, count in pieces(rows, as_labels(y, n), index):
+    for part, labels, picks, count in pieces(rows, as_labels(y, n), index, most_entry(guards)):
         each = blocks(count, point.size)
         traces, sums = np.zeros(each), np.zeros((each, *point.shape))
         common = (part, labels, picks, count, each, point, direction, loop.loss, bounds)

@@ -1,19 +1,23 @@
 """What rounding can add to a floating-point sum, whatever its order.
 
-Theorem. Let ``u = 2**-53`` and let terms ``t_1 .. t_n`` be added in float64 along any binary tree in which every term
-passes through at most ``m`` additions, ``m u < 1``. Then, with ``gamma(m) = m u / (1 - m u)``,
+Theorem. Let ``u = 2**-53`` and let terms ``t_1 .. t_n`` be added in float64 along any binary tree
+in which every term passes through at most ``m`` additions, ``m u < 1``. Then, with ``gamma(m) = m u
+/ (1 - m u)``,
 
     abs(computed - sum(t)) <= gamma(m) * sum(abs(t)).
 
-Proof. An addition returns ``(a + b) (1 + e)`` with ``abs(e) <= u``; this holds without exception, because sums of
-floats that are subnormal are exact. Unfolding the tree, the computed sum is the sum of ``t_i`` times a product of at
-most ``m`` factors ``1 + e``. Such a product differs from 1 by at most ``(1 + u)**m - 1 <= gamma(m)``. []
+Proof. An addition returns ``(a + b) (1 + e)`` with ``abs(e) <= u``; this holds without exception,
+because sums of floats that are subnormal are exact. Unfolding the tree, the computed sum is the sum
+of ``t_i`` times a product of at most ``m`` factors ``1 + e``. Such a product differs from 1 by at
+most ``(1 + u)**m - 1 <= gamma(m)``. []
 
-If a term is itself a product ``t = a b`` that was rounded, one more factor enters (``m + 1`` in place of ``m``), and,
-if it underflows, an absolute error of at most ``2**-1075``. A fused multiply-add only leaves factors out.
+If a term is itself a product ``t = a b`` that was rounded, one more factor enters (``m + 1`` in
+place of ``m``), and, if it underflows, an absolute error of at most ``2**-1075``. A fused
+multiply-add only leaves factors out.
 
-A pass that adds at most ``r`` rows in each of ``b`` blocks and then the blocks has ``m <= r + b``: it is enough to
-know how many terms meet in a block, not in which order. Hence the theorem covers BLAS, which does not say.
+A pass that adds at most ``r`` rows in each of ``b`` blocks and then the blocks has ``m <= r + b``:
+it is enough to know how many terms meet in a block, not in which order. Hence the theorem covers
+BLAS, which does not say.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from dpfit.noise.source import Floats
 
 
 def pairwise(start: tuple[Floats, ...], parts: Iterable[tuple[Floats, ...]]) -> tuple[Floats, ...]:
-    """Sum tuples of arrays so that each passes through at most ``2 log2(number) + 2`` additions, keeping few of them.
+    """Sum tuples of arrays with at most ``2 log2(number) + 2`` additions each, keeping few.
 
     However many pieces data come in, their sum is hardly worse than that of one piece.
 
@@ -51,7 +55,7 @@ def _added(some: tuple[Floats, ...], more: tuple[Floats, ...]) -> tuple[Floats, 
 
 
 def gamma(additions: int) -> float:
-    """Return an upper bound on the relative error of a sum in which every term passes through `additions` roundings.
+    """Return a bound on the relative error of a sum of `additions` roundings a term.
 
     Examples
     --------
@@ -62,15 +66,19 @@ def gamma(additions: int) -> float:
         raise ValueError(f"additions must be in [0, 2**50], got {additions}")
     # The numerator and the difference are exact; two steps up pay for the quotient.
     relative = additions * 2.0**-53
-    return math.nextafter(math.nextafter(relative / (1.0 - relative), math.inf), math.inf) if additions else 0.0
+    return (
+        math.nextafter(math.nextafter(relative / (1.0 - relative), math.inf), math.inf)
+        if additions
+        else 0.0
+    )
 
 
 def sum_error(rows: int, bound: float, *, blocks: int = 1, factors: int = 1) -> float:
     """Bound the error of a blocked sum of vectors or matrices, in l2 or Frobenius norm.
 
-    With terms of norm at most `bound`, the theorem holds in every coordinate, and the vector of ``sum(abs(t))`` has
-    at most the norm ``rows * bound``. Two neighbouring data sets both err, so that a sensitivity grows by twice this
-    number.
+    With terms of norm at most `bound`, the theorem holds in every coordinate, and the vector of
+    ``sum(abs(t))`` has at most the norm ``rows * bound``. Two neighbouring data sets both err, so
+    that a sensitivity grows by twice this number.
 
     Parameters
     ----------
@@ -81,8 +89,9 @@ def sum_error(rows: int, bound: float, *, blocks: int = 1, factors: int = 1) -> 
     blocks
         Number of blocks of ``ceil(rows / blocks)`` terms, or fewer.
     factors
-        Roundings within a term: 1 for a product of two floats; for the rows that `glm_hessian` multiplies, each entry
-        of which is rounded before, 7 (two entries with at most three roundings each, and the product).
+        Roundings within a term: 1 for a product of two floats; for the rows that `glm_hessian`
+        multiplies, each entry of which is rounded before, 7 (two entries with at most three
+        roundings each, and the product).
 
     Examples
     --------
@@ -90,8 +99,11 @@ def sum_error(rows: int, bound: float, *, blocks: int = 1, factors: int = 1) -> 
     True
     """
     if rows < 0 or blocks < 1 or factors < 0 or not 0 <= bound < math.inf:
-        raise ValueError("rows and factors must not be negative, blocks must be positive and bound finite")
+        raise ValueError(
+            "rows and factors must not be negative, blocks must be positive and bound finite"
+        )
     relative = gamma(-(-rows // blocks) + blocks + factors)
-    # Three more steps up for the two products and the sum, and the underflow of products at its largest.
+    # Three more steps up for the two products and the sum, and the underflow of products at its
+    # largest.
     error = relative * rows * bound + rows * 2.0**-1022
     return error * (1.0 + 2.0**-50)

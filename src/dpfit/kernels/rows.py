@@ -1,7 +1,8 @@
-"""Rows of a matrix as the compiled loops see them, dense or compressed, in a fixed partition into blocks.
+"""Matrix rows for compiled loops, dense or compressed, in a fixed partition into blocks.
 
-What a loop does with a row (`measured`, `add_row`, `advance`, `write_row`) has one name and two versions, chosen by
-the type of the matrix when the loop is compiled. So each loss is written once, for both.
+What a loop does with a row (`measured`, `add_row`, `advance`, `write_row`) has one name and two
+versions, chosen by the type of the matrix when the loop is compiled. So each loss is written once,
+for both.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from dpfit.losses.guards import as_floats, unmasked
 from dpfit.noise.source import Floats, Steps
 
 BLOCKS = 64
-"""Blocks of rows in a pass. It does not depend on the number of threads, and therefore neither does any sum."""
+"""Blocks of rows in a pass. It does not depend on the number of threads, and therefore neither does
+any sum.
+"""
 
 LARGEST_BLOCK = 2**22
 """Rows in a block at most: sums of as many integers below 2**31 are exact in float64."""
@@ -42,8 +45,8 @@ _INLINED: Any = {"forceinline": True, "error_model": "numpy"}
 class Compressed(NamedTuple):
     """The arrays of a matrix in CSR format, and its number of columns.
 
-    Rows whose column numbers are not increasing or not below the width are values like others that are out of bounds:
-    they are measured as not finite and become the neutral record.
+    Rows whose column numbers are not increasing or not below the width are values like others that
+    are out of bounds: they are measured as not finite and become the neutral record.
     """
 
     data: npt.NDArray[Any]
@@ -79,14 +82,18 @@ def as_rows(X: Any) -> Any:
     if matrix.ndim != 2:
         raise ValueError(f"X must be a matrix, got an array with {matrix.ndim} axes")
     if compressed and not _has_rows(matrix):
-        raise ValueError("the row pointers of a CSR matrix must increase from zero, up to at most its stored entries")
+        raise ValueError(
+            "the row pointers of a CSR matrix must increase from zero, up to at most its stored "
+            "entries"
+        )
     return _real("X", matrix)
 
 
 def with_valid_columns(X: Any) -> Any:
     """Return a CSR matrix in which every entry has a column.
 
-    An entry with a column number outside the width becomes NaN in the first column. Its record is then the neutral one.
+    An entry with a column number outside the width becomes NaN in the first column. Its record is
+    then the neutral one.
     """
     rows = as_rows(X)
     outside = (rows.indices < 0) | (rows.indices >= rows.shape[1])
@@ -99,7 +106,7 @@ def with_valid_columns(X: Any) -> Any:
 
 
 def _has_rows(X: Any) -> bool:
-    """Whether the rows of a CSR matrix lie within its arrays; scipy does not look, and reads and writes elsewhere."""
+    """Whether CSR rows lie within its arrays; scipy does not check, and writes elsewhere."""
     pointers, stored = X.indptr, min(len(X.data), len(X.indices))
     if pointers.shape != (X.shape[0] + 1,) or pointers[0] != 0 or pointers[-1] > stored:
         return False
@@ -110,12 +117,14 @@ def as_labels(y: npt.ArrayLike, rows: int) -> Floats:
     """Return one float64 label per row, converted once if they are of another type."""
     labels = np.asarray(unmasked("y", y))
     if labels.shape != (rows,):
-        raise ValueError(f"y must have one label for each of the {rows} rows, got shape {labels.shape}")
+        raise ValueError(
+            f"y must have one label for each of the {rows} rows, got shape {labels.shape}"
+        )
     return read_only(np.ascontiguousarray(as_floats(_real("y", labels))))
 
 
 def as_points(name: str, theta: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
-    """Return a finite float64 parameter of the given shape; parameters are public, so bad ones are refused."""
+    """Return a finite float64 parameter of a shape; parameters are public, so others raise."""
     point = np.ascontiguousarray(_real(name, np.asarray(theta)), dtype=np.float64)
     if point.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {point.shape}")
@@ -134,7 +143,7 @@ def as_index(index: npt.ArrayLike) -> Steps:
 
 
 def as_picks(index: npt.ArrayLike | None, rows: int) -> tuple[Steps, int]:
-    """Return the rows of a pass and how many there are; all rows are an empty index and the number of rows."""
+    """Return the rows of a pass and their number; for all rows, an empty index and n."""
     if index is None:
         return read_only(np.empty(0, dtype=np.int64)), rows
     picks = as_index(index)
@@ -152,19 +161,39 @@ def _real(name: str, array: Any) -> Any:
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a read-only view; compiled code is specialized on it, so that all arrays share one version."""
+    """Return a read-only view: compiled code is specialized on it, so one version serves."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
-def pieces(X: Any, y: Floats, index: npt.ArrayLike | None) -> Iterator[tuple[Any, Floats, Steps, int]]:
+def clamped(values: Any, row_max: float) -> Any:
+    """Return floats clamped to ``[-row_max, row_max]``; infinite ones become NaN.
+
+    Each number depends on itself only. A NaN makes its record the neutral one, as an infinity does.
+
+    >>> clamped(np.array([0.5, -3.0, math.inf]), 1.0)
+    array([ 0.5, -1. ,  nan])
+    """
+    most = values.dtype.type(min(row_max, float(np.finfo(values.dtype).max)))
+    if float(most) > row_max:
+        most = np.nextafter(most, values.dtype.type(0))
+    kept = np.clip(values, -most, most)
+    kept[np.isinf(values)] = math.nan
+    return kept
+
+
+def pieces(
+    X: Any, y: Floats, index: npt.ArrayLike | None, row_max: float = math.inf
+) -> Iterator[tuple[Any, Floats, Steps, int]]:
     """Yield the rows of a pass as the loops take them: ``(rows, labels, picks, count)``.
 
-    C-contiguous float64 and float32 data is one piece, itself, and so is a CSR matrix in canonical format (stored
-    duplicates would make norms wrong; a matrix that has some is copied). Anything else (Fortran order, strided views,
-    integers, foreign byte order) is copied piece by piece into at most 8 MiB, so that the loops are compiled for one
-    layout only and a record gives the same bits in all of them.
+    C-contiguous float64 and float32 data is one piece, itself, and so is a CSR matrix in canonical
+    format (stored duplicates would make norms wrong; a matrix that has some is copied). Anything
+    else (Fortran order, strided views, integers, foreign byte order) is copied piece by piece into
+    at most 8 MiB, so that the loops are compiled for one layout only and a record gives the same
+    bits in all of them. So is everything whose entries are clamped to ``row_max``, if that is
+    finite.
 
     Examples
     --------
@@ -174,16 +203,24 @@ def pieces(X: Any, y: Floats, index: npt.ArrayLike | None) -> Iterator[tuple[Any
     """
     picks, count = as_picks(index, X.shape[0])
     if is_compressed(X):
-        yield tuple(_compressed(X)), y, picks, count
+        compressed = _compressed(X)
+        if row_max < math.inf:
+            kept = read_only(clamped(compressed.data, row_max))
+            compressed = compressed._replace(data=kept)
+        yield tuple(compressed), y, picks, count
         return
-    if X.dtype in (np.float64, np.float32) and X.flags.c_contiguous and X.flags.aligned:
+    direct = X.flags.c_contiguous and X.flags.aligned and row_max == math.inf
+    if direct and X.dtype in (np.float64, np.float32):
         yield read_only(X), y, picks, count
         return
     dtype = np.float32 if X.dtype == np.float32 else np.float64
     size = max(1, _COPIED // max(1, X.shape[1]))
     for start in range(0, count, size):
-        chosen = picks[start : start + size] if len(picks) else slice(start, min(start + size, count))
-        rows = read_only(np.ascontiguousarray(as_floats(X[chosen], dtype)))
+        chosen = (
+            picks[start : start + size] if len(picks) else slice(start, min(start + size, count))
+        )
+        rows = np.ascontiguousarray(as_floats(X[chosen], dtype))
+        rows = read_only(rows if row_max == math.inf else clamped(rows, row_max))
         yield rows, read_only(np.ascontiguousarray(y[chosen])), as_picks(None, 0)[0], len(rows)
 
 
@@ -199,8 +236,9 @@ def _compressed(X: Any) -> Compressed:
 def blocks(rows: int, width: int) -> int:
     """Return how many blocks a pass of `rows` rows with `width` accumulators per block is cut into.
 
-    It is 64, fewer where there are few rows or where 64 sets of accumulators would take more than 32 MiB (then at least
-    8), and more where blocks would have more than `LARGEST_BLOCK` rows. It depends on sizes only.
+    It is 64, fewer where there are few rows or where 64 sets of accumulators would take more than
+    32 MiB (then at least 8), and more where blocks would have more than `LARGEST_BLOCK` rows. It
+    depends on sizes only.
 
     Examples
     --------
@@ -217,8 +255,9 @@ def picked(picks: Steps, p: int) -> int:
     return picks[p] if len(picks) else p
 
 
-# The sums below may be reassociated into vector lanes. They are compiled once, on their own, for contiguous rows and
-# without peeling for alignment, so that their order, and thus their bits, depend on the length of the row only.
+# The sums below may be reassociated into vector lanes. They are compiled once, on their own, for
+# contiguous rows and without peeling for alignment, so that their order, and thus their bits,
+# depend on the length of the row only.
 @compiled(fastmath={"reassoc", "nsz", "contract"})
 def dense_products(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the inner product of ``X[i]`` and ``Theta[k]``, and the squared norm of ``X[i]``."""
@@ -232,8 +271,10 @@ def dense_products(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[
 
 # In the given order: reassociated, squares of huge entries would be taken before they are scaled.
 @compiled()
-def dense_scaled_products(X: npt.NDArray[Any], i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
-    """Return the inner product of ``scale * X[i]`` and ``Theta[k]``, and the squared norm of ``scale * X[i]``."""
+def dense_scaled_products(
+    X: npt.NDArray[Any], i: int, scale: float, Theta: Floats, k: int
+) -> tuple[float, float]:
+    """Return ``<scale * X[i], Theta[k]>`` and the squared norm of ``scale * X[i]``."""
     inner, square = 0.0, 0.0
     for j in range(X.shape[1]):
         entry = scale * X[i, j]
@@ -243,7 +284,9 @@ def dense_scaled_products(X: npt.NDArray[Any], i: int, scale: float, Theta: Floa
 
 
 @compiled()
-def compressed_products(X: Compressed, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
+def compressed_products(
+    X: Compressed, i: int, scale: float, Theta: Floats, k: int
+) -> tuple[float, float]:
     """Return the products of ``scale * X[i]``; NaN for a row that is not well formed."""
     inner, square, last = 0.0, 0.0, -1
     for t in range(X.indptr[i], X.indptr[i + 1]):
@@ -290,7 +333,7 @@ def _scaled_products(X: Any, i: int, scale: float, Theta: Floats, k: int) -> Any
 
 
 def fetch(X: Any, y: Floats, picks: Steps, first: int, last: int) -> None:
-    """Ask the memory for the rows that stand at ``first .. last`` of a pass, and for their labels."""
+    """Prefetch the rows ``first .. last`` of a pass, and their labels."""
     raise NotImplementedError
 
 
@@ -309,27 +352,28 @@ def _fetch(X: Any, y: Floats, picks: Steps, first: int, last: int) -> Any:
 
 
 def advance(
-    X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, old: Steps, old_width: int,
-    weights: Floats, whole: bool, sums: Floats, old_k: int,
+    X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats,
+    old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
 ) -> None:  # fmt: skip
-    """Write the products of the rows of a tile with ``Theta[k]``, and add those of the tile before to ``sums[old_k]``.
+    """Write a tile's products with ``Theta[k]``; add the last tile's to ``sums[old_k]``.
 
-    Nothing is written if the width is zero instead of the number of columns, and nothing added if the old one is. Old
-    rows must be finite.
+    Nothing is written if the width is zero instead of the number of columns, and nothing added if
+    the old one is. Old rows must be finite.
     """
     raise NotImplementedError
 
 
 @overload(advance, jit_options={"fastmath": {"reassoc", "nsz", "contract"}})
 def _advance(
-    X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, old: Steps, old_width: int,
-    weights: Floats, whole: bool, sums: Floats, old_k: int,
+    X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats,
+    old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
 ) -> Any:  # fmt: skip
-    # Four rows of either tile in turns: while rows that are at hand are added, the memory brings others. Each sum of
-    # products comes from one and the same loop, whose order, and thus whose bits, depend on the length of rows only.
+    # Four rows of either tile in turns: while rows that are at hand are added, the memory brings
+    # others. Each sum of products comes from one and the same loop, whose order, and thus whose
+    # bits, depend on the length of rows only.
     def dense(
-        X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, old: Steps,
-        old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
+        X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats,
+        old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
     ) -> None:  # fmt: skip
         for t in range(0, TILE, 4):
             a, b, c, d = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
@@ -347,8 +391,18 @@ def _advance(
                 square_b += entry_b * entry_b
                 square_c += entry_c * entry_c
                 square_d += entry_d * entry_d
-            inners[t], inners[t + 1], inners[t + 2], inners[t + 3] = inner_a, inner_b, inner_c, inner_d
-            squares[t], squares[t + 1], squares[t + 2], squares[t + 3] = square_a, square_b, square_c, square_d
+            inners[t], inners[t + 1], inners[t + 2], inners[t + 3] = (
+                inner_a,
+                inner_b,
+                inner_c,
+                inner_d,
+            )
+            squares[t], squares[t + 1], squares[t + 2], squares[t + 3] = (
+                square_a,
+                square_b,
+                square_c,
+                square_d,
+            )
             a, b, c, d = old[t], old[t + 1], old[t + 2], old[t + 3]
             p, q, r, s = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
             if whole:
@@ -360,8 +414,8 @@ def _advance(
                     sums[old_k, j] += (p * X[a, j] + q * X[b, j]) + (r * X[c, j] + s * X[d, j])
 
     def compressed(
-        X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats, old: Steps,
-        old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
+        X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats,
+        old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
     ) -> None:  # fmt: skip
         if old_width:
             for r in range(TILE):
@@ -377,7 +431,8 @@ def _advance(
 def measured(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float, float]:
     """Return ``(scale, inner, norm)``: a power of two, and the two products of ``scale * X[i]``.
 
-    The scale is 1 unless squares would overflow or underflow. The norm is NaN for a row that is not finite.
+    The scale is 1 unless squares would overflow or underflow. The norm is NaN for a row that is not
+    finite.
     """
     inner, square = products(X, i, Theta, k)
     if SMALL <= square < math.inf:
@@ -387,8 +442,9 @@ def measured(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float, float
 
 @compiled(error_model="numpy")
 def rescaled(X: Any, i: int, square: float, Theta: Floats, k: int) -> tuple[float, float, float]:
-    """Return what `measured` does, of a row whose squared norm came out as too small, too large or not a number."""
-    # Largest entries are below 2**-450 or above 2**485 here; scaled ones are in [2**-474, 2**424], far from both ends.
+    """Return what `measured` does, if the squared norm was tiny, huge or not a number."""
+    # Largest entries are below 2**-450 or above 2**485 here; scaled ones are in [2**-474, 2**424],
+    # far from both ends.
     scale = UP if square < SMALL else DOWN
     inner, square = scaled_products(X, i, scale, Theta, k)
     return scale, inner, (math.sqrt(square) if square < math.inf else math.nan)
@@ -401,7 +457,9 @@ def add_row(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floa
 
 @overload(add_row, jit_options={"fastmath": {"contract"}})
 def _add_row(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int) -> Any:
-    def dense(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int) -> None:
+    def dense(
+        X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int
+    ) -> None:
         if weight == 0.0:
             return
         if whole:
@@ -411,12 +469,35 @@ def _add_row(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Flo
             for j in range(X.shape[1]):
                 sums[k, j] += weight * (scale * X[i, j])
 
-    def compressed(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int) -> None:
+    def compressed(
+        X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int
+    ) -> None:
         if weight == 0.0:
             return
         for t in range(X.indptr[i], X.indptr[i + 1]):
             term = weight * (scale * X.data[t])
             sums[k, X.indices[t]] += np.rint(term) if whole else term
+
+    return dense if isinstance(X, types.Array) else compressed
+
+
+def add_four(X: Any, tile: Steps, t: int, weights: Floats, sums: Floats, k: int) -> None:
+    """Add the four rows of a tile from ``t`` on to ``sums[k]``, as integers; rows are finite."""
+    raise NotImplementedError
+
+
+@overload(add_four, jit_options={"fastmath": {"contract"}})
+def _add_four(X: Any, tile: Steps, t: int, weights: Floats, sums: Floats, k: int) -> Any:
+    def dense(X: Any, tile: Steps, t: int, weights: Floats, sums: Floats, k: int) -> None:
+        a, b, c, d = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
+        p, q, r, s = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
+        for j in range(X.shape[1]):
+            pair = np.rint(p * X[a, j]) + np.rint(q * X[b, j])
+            sums[k, j] += pair + (np.rint(r * X[c, j]) + np.rint(s * X[d, j]))
+
+    def compressed(X: Any, tile: Steps, t: int, weights: Floats, sums: Floats, k: int) -> None:
+        for r in range(t, t + 4):
+            add_row(X, tile[r], 1.0, weights[r], True, sums, k)
 
     return dense if isinstance(X, types.Array) else compressed
 
@@ -447,7 +528,8 @@ def _write_row(X: Any, i: int, scale: float, weight: float, row: Floats) -> Any:
 def layout(X: Any) -> Any:
     """Give the arrays of a compressed matrix their names back.
 
-    Loops are called with plain tuples: numba takes a microsecond to recognize one, but fifty to recognize named ones.
+    Loops are called with plain tuples: numba takes a microsecond to recognize one, but fifty to
+    recognize named ones.
     """
     raise NotImplementedError
 

@@ -1,9 +1,10 @@
 """Loops over the records of the multinomial logistic loss, dense or compressed.
 
-The loss of a record ``(x, y)``, ``y`` in ``0 .. K - 1``, at ``Theta`` of shape (d, K) is ``logsumexp(x Theta) - (x
-Theta)[y]``, and its gradient is the matrix ``x (p - e_y)^T`` with ``p`` the softmax of ``x Theta``. Its Frobenius
-norm is ``norm(x) * norm(p - e_y)``, so that clipping is one scalar per record here as well. Its Hessian is ``x x^T``
-times ``diag p - p p^T``, which does not depend on the label.
+The loss of a record ``(x, y)``, ``y`` in ``0 .. K - 1``, at ``Theta`` of shape (d, K) is
+``logsumexp(x Theta) - (x Theta)[y]``, and its gradient is the matrix ``x (p - e_y)^T`` with ``p``
+the softmax of ``x Theta``. Its Frobenius norm is ``norm(x) * norm(p - e_y)``, so that clipping is
+one scalar per record here as well. Its Hessian is ``x x^T`` times ``diag p - p p^T``, which does
+not depend on the label.
 
 A label is cut to a whole number in ``[0, K - 1]``; the neutral record is ``x = 0`` of class 0.
 """
@@ -25,7 +26,10 @@ from dpfit.noise.source import Floats, Steps
 def _logits(
     X: Any, i: int, Theta: Floats, label: float, limits: Limits, logits: Floats
 ) -> tuple[float, float, float, float]:
-    """Write the logits of a guarded record; return ``(scale, factor, norm, label)``, see `measured` and `guarded`."""
+    """Write the logits of a guarded record; return ``(scale, factor, norm, label)``.
+
+    See `measured` and `guarded`.
+    """
     scale, factor, norm, known = 1.0, 0.0, 0.0, 0.0
     for c in range(len(logits)):
         scale, inner, norm = measured(X, i, Theta, c)
@@ -51,10 +55,11 @@ def _probabilities(logits: Floats) -> tuple[int, float]:
 
 @compiled(error_model="numpy", nogil=True)
 def gradients(
-    first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats, classes: int,
-    bounds: tuple[Any, ...], inverse: float, valued: bool, values: Floats, sums: Floats,
+    first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int,
+    thetas: Floats, classes: int, bounds: tuple[Any, ...], inverse: float, valued: bool,
+    values: Floats, sums: Floats,
 ) -> None:  # fmt: skip
-    """Add values and gradients of blocks ``first .. last``; points and sums have shape (points, classes, d)."""
+    """Add values and gradients of blocks ``first .. last``, shape (points, classes, d)."""
     X, limits = layout(rows), Limits(*bounds)
     residual = np.empty(classes)
     unit, whole = (inverse, True) if inverse > 0.0 else (1.0, False)
@@ -74,7 +79,8 @@ def gradients(
                 for c in range(classes):
                     residual[c] = residual[c] / mass - (1.0 if c == target else 0.0)
                     square += residual[c] * residual[c]
-                # Residuals this small are those of a record that is fitted perfectly; their squares would underflow.
+                # Residuals this small are those of a record that is fitted perfectly; their squares
+                # would underflow.
                 if not square >= SMALL:
                     continue
                 length = math.sqrt(square)
@@ -85,8 +91,9 @@ def gradients(
 
 @compiled(error_model="numpy", nogil=True)
 def curvatures(
-    first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats, vectors: Floats,
-    classes: int, bounds: tuple[Any, ...], traces: Floats, sums: Floats,
+    first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int,
+    thetas: Floats, vectors: Floats, classes: int, bounds: tuple[Any, ...], traces: Floats,
+    sums: Floats,
 ) -> None:  # fmt: skip
     """Add traces of Hessians, and their products with a vector, of blocks ``first .. last``."""
     X, limits = layout(rows), Limits(*bounds)
@@ -113,9 +120,16 @@ def curvatures(
 
 @compiled(error_model="numpy")
 def write_guarded(
-    rows: Any, y: Floats, picks: Steps, start: int, thetas: Floats, bounds: tuple[Any, ...], kept: Floats, roots: Floats
+    rows: Any,
+    y: Floats,
+    picks: Steps,
+    start: int,
+    thetas: Floats,
+    bounds: tuple[Any, ...],
+    kept: Floats,
+    roots: Floats,
 ) -> None:
-    """Write guarded rows, and the square roots of ``p (1 - p)`` and ``p q`` of their classes and pairs of classes."""
+    """Write guarded rows, and roots of ``p (1 - p)`` and ``p q`` by class and class pair."""
     X, limits = layout(rows), Limits(*bounds)
     likely = np.empty(roots.shape[1])
     for p in range(len(kept)):

@@ -1,8 +1,9 @@
 """Blocks of a pass on several threads.
 
-Compiled loops release the interpreter lock, so that Python's own threads run them side by side; who computes a block
-has no influence on what it holds. The environment variable ``NUMBA_NUM_THREADS`` says how many there are (joblib sets
-it in its workers). Unlike numba's parallel loops, these survive a fork, and they compile in less than half the time.
+Compiled loops release the interpreter lock, so that Python's own threads run them side by side; who
+computes a block has no influence on what it holds. The environment variable ``NUMBA_NUM_THREADS``
+says how many there are (joblib sets it in its workers). Unlike numba's parallel loops, these
+survive a fork, and they compile in less than half the time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 import numba
 
 _SHARES, _SHARE = 16, 2**19
-"""Parts of the work for each thread: one that starts late gets fewer of them. And how many entries a part should have,
+"""Parts of the work for each thread: one that starts late gets fewer of them. And how many entries
+a part should have,
 since to begin one takes a few microseconds."""
 
 
@@ -26,7 +28,7 @@ THREADED = 2**16
 
 
 def spread(loop: Callable[..., None], blocks: int, work: int, *arguments: Any) -> None:
-    """Call ``loop(first, last, *arguments)`` until all blocks are done; `work` is the number of entries to read.
+    """Call ``loop(first, last, *arguments)`` for all blocks; `work` is the entries to read.
 
     >>> from collections import deque
     >>> done = deque()
@@ -40,7 +42,8 @@ def spread(loop: Callable[..., None], blocks: int, work: int, *arguments: Any) -
         return
     shares = min(blocks, _SHARES * threads, max(threads, work // _SHARE))
     cuts = [share * blocks // shares for share in range(shares + 1)]
-    # Whoever is free takes the next part; the threads that call and those that are called work alike.
+    # Whoever is free takes the next part; the threads that call and those that are called work
+    # alike.
     parts = iter(list(pairwise(cuts)))
 
     def work_on() -> None:

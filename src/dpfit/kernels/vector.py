@@ -2,12 +2,14 @@
 
 | code | loss | gradient |
 |---|---|---|
-| DISTANCE | norm(theta - x) (geometric median) | (theta - x) / norm(theta - x), zero at the record |
-| HUBER_DISTANCE | norm(theta - x)^2 / 2 within a width, linear beyond | theta - x, scaled into the ball of that width |
+| DISTANCE | norm(theta - x) (geometric median) | (theta - x) / norm(theta - x), zero at the record
+|
+| HUBER_DISTANCE | norm(theta - x)^2 / 2 within a width, linear beyond | theta - x, scaled into the
+ball of that width |
 | LINEAR | <x, theta> | x |
 
-An infinite width is the squared distance (mean). Records are guarded as rows are in `dpfit.kernels.bounds`; the neutral
-record is zero.
+An infinite width is the squared distance (mean). Records are guarded as rows are in
+`dpfit.kernels.bounds`; the neutral record is zero.
 """
 
 from __future__ import annotations
@@ -33,13 +35,14 @@ class Pull(NamedTuple):
 
 @compiled(error_model="numpy", nogil=True)
 def gradients(
-    first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int, thetas: Floats,
-    loss: tuple[Any, ...], bounds: tuple[Any, ...], inverse: float, valued: bool, values: Floats, sums: Floats,
+    first: int, last: int, rows: Any, y: Floats, picks: Steps, count: int, each: int,
+    thetas: Floats, loss: tuple[Any, ...], bounds: tuple[Any, ...], inverse: float, valued: bool,
+    values: Floats, sums: Floats,
 ) -> None:  # fmt: skip
     """Add values and gradients of blocks ``first .. last``; labels are not read."""
     X, pull, limits = layout(rows), Pull(*loss), Limits(*bounds)
-    # Written down once, the difference has one rounded value, of which the norm is taken and which is added; computed
-    # twice, cancellation could make the two differ by much.
+    # Written down once, the difference has one rounded value, of which the norm is taken and which
+    # is added; computed twice, cancellation could make the two differ by much.
     gap = np.empty((1, thetas.shape[1]))
     unit, whole = (inverse, True) if inverse > 0.0 else (1.0, False)
     for b in range(first, last):

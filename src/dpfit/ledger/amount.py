@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 from dpfit.privacy import Budget, gaussian
-from dpfit.privacy.charge import Charge
+from dpfit.privacy.cost import Charge
 from dpfit.privacy.rounding import up
+from dpfit.privacy.spec import Json
 
 SYMBOLS = {"pure": "epsilon", "zcdp": "rho", "gdp": "mu^2"}
 """What an amount of a currency is called."""
@@ -29,11 +31,27 @@ def text(value: Fraction) -> str:
     return f"{value.numerator}/{value.denominator}"
 
 
-def short(value: Fraction) -> Fraction:
-    """The amount itself, or, if its denominator has more than 512 bits, the next multiple of 2^-256 above it.
+def to_json(charge: Charge) -> dict[str, Json]:
+    """Return both columns of a charge as exact strings."""
+    return {"amount": text(charge.amount), "delta": text(charge.delta)}
 
-    Sums of many unrelated fractions would otherwise grow with every row. Rounding up is sound, and so small that
-    10^60 rows could not show it.
+
+def from_json(value: Json) -> Charge:
+    """Return the charge that `to_json` wrote.
+
+    >>> from_json({"amount": "1/10", "delta": "0/1"}).amount
+    Fraction(1, 10)
+    """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"a charge has an amount and a delta, got {type(value).__name__}")
+    return Charge(Fraction(str(value["amount"])), Fraction(str(value["delta"])))
+
+
+def short(value: Fraction) -> Fraction:
+    """The amount, or the next multiple of 2^-256 above it if its denominator exceeds 512 bits.
+
+    Sums of many unrelated fractions would otherwise grow with every row. Rounding up is sound, and
+    so small that 10^60 rows could not show it.
 
     >>> short(Fraction(1, 3))
     Fraction(1, 3)
@@ -71,7 +89,7 @@ def shown(value: Fraction, digits: int = 6) -> str:
 
 
 def shown_apart(first: Fraction, second: Fraction) -> tuple[str, str]:
-    """Two amounts for people, with more digits if they would look the same, and exact if even those do not help.
+    """Two amounts for people, with enough digits to differ, or exact if digits do not help.
 
     >>> shown_apart(Fraction(1, 10), Fraction("0.1000000001"))
     ('0.1', '0.1000000001')
@@ -84,7 +102,7 @@ def shown_apart(first: Fraction, second: Fraction) -> tuple[str, str]:
 
 
 def largest_budget(cap: Budget, currency: str, left: Charge) -> Budget | None:
-    """The largest budget, to six decimals, that fits what is left under a cap; None if there is none.
+    """Largest budget, to six decimals, within what remains under a cap; None if none is.
 
     >>> largest_budget(Budget(mu=1.0), "gdp", Charge(Fraction(1, 4)))
     Budget(mu=0.5)
@@ -103,7 +121,9 @@ def _parameters(cap: Budget, currency: str, left: Charge) -> dict[str, float | N
     if currency == "zcdp":
         return {"rho": _decimals(left.amount) or None}
     mu = math.isqrt(math.floor(max(left.amount, ZERO) * _MILLION**2)) / _MILLION
-    epsilon = _decimals(Fraction(gaussian.epsilon(mu, cap.delta) * (1 - 1e-9))) if cap.delta else 0.0
+    epsilon = (
+        _decimals(Fraction(gaussian.epsilon(mu, cap.delta) * (1 - 1e-9))) if cap.delta else 0.0
+    )
     return {"epsilon": epsilon, "delta": cap.delta} if epsilon else {"mu": mu or None}
 
 

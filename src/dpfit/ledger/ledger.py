@@ -7,23 +7,23 @@ import sqlite3
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from dpfit.ledger import amount, chain, store
+from dpfit.ledger import amount, hash_chain, store
 from dpfit.ledger.account import DatasetAccount
-from dpfit.ledger.chain import Entry
 from dpfit.ledger.errors import LedgerDamaged, LedgerError
-from dpfit.ledger.register import Registration, ends
+from dpfit.ledger.hash_chain import Entry
+from dpfit.ledger.register import Registration, check_new_name, ends
 from dpfit.ledger.verify import verify
 from dpfit.privacy import Budget
-from dpfit.privacy.charge import Charge
+from dpfit.privacy.cost import Charge
+from dpfit.privacy.spec import Json
 
 _SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class Status:
-    """Where a dataset's budget stands. Amounts are exact: epsilon, rho, or mu squared, and a sum of deltas."""
+    """State of a dataset's budget; exact amounts: epsilon, rho or mu^2, and sum of deltas."""
 
     dataset: str
     budget: Budget
@@ -42,17 +42,17 @@ class Status:
 
     @property
     def fits(self) -> Budget | None:
-        """The largest budget, to six decimals, that a further plan may have; None if nothing is left."""
+        """Largest budget of a further plan, to six decimals; None if nothing remains."""
         return amount.largest_budget(self.budget, self.currency, self.left)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """A dictionary of plain values, amounts as exact text."""
         charges = {"cap": self.cap, "spent": self.spent, "left": self.left}
         return {
             "dataset": self.dataset,
             "budget": self.budget.to_json(),
             "currency": self.currency,
-            **{name: {"amount": amount.text(c.amount), "delta": amount.text(c.delta)} for name, c in charges.items()},
+            **{name: amount.to_json(charge) for name, charge in charges.items()},
             "note": self.note,
             "reservations": self.reservations,
             "releases": self.releases,
@@ -63,8 +63,9 @@ class Status:
 class Ledger:
     """The budgets of datasets, kept in a file on a local disk.
 
-    A ledger object is an address: copying it (as scikit-learn's ``clone`` does) gives the same object, pickling it
-    gives the path, and threads, forked children and workers all spend from the same file.
+    A ledger object is an address: copying it (as scikit-learn's ``clone`` does) gives the same
+    object, pickling it gives the path, and threads, forked children and workers all spend from the
+    same file.
 
     >>> import tempfile
     >>> ledger = Ledger.create(tempfile.mkdtemp() + "/budgets.ledger")
@@ -79,7 +80,7 @@ class Ledger:
 
     @staticmethod
     def create(path: str | os.PathLike[str]) -> Ledger:
-        """Write an empty ledger file and return its handle; a file that is there already is never touched."""
+        """Write an empty ledger file and return its handle; existing files are never touched."""
         ledger = Ledger(path)
         store.create(ledger.path)
         return ledger
@@ -100,29 +101,32 @@ class Ledger:
     ) -> None:
         """Give a dataset its budget, once; registering again with the same facts changes nothing.
 
-        ``currency`` and ``delta_share`` say how an (epsilon, delta) budget is kept: see `dpfit.ledger.cap.cap_of`.
+        ``currency`` and ``delta_share`` say how an (epsilon, delta) budget is kept: see
+        `dpfit.ledger.cap.cap_of`.
         """
         wanted = Registration.of(dataset, cap, currency, delta_share, note)
         with store.writing(self.path) as db:
-            if (rows := chain.registered(db, dataset)) is None:
+            if (rows := hash_chain.registered(db, dataset)) is None:
                 _refuse_to_start_over(db, dataset)
-                chain.append(db, dataset, "register", wanted.facts, Charge(amount.ZERO))
+                check_new_name(dataset, hash_chain.pointers(db))
+                hash_chain.append(db, dataset, "register", wanted.facts, Charge(amount.ZERO))
             elif not wanted.same(known := Registration.from_entry(rows[0])):
                 raise LedgerError(
-                    f"dataset {dataset!r} is registered with {known.budget!r} in {known.cap.currency} currency; a "
+                    f"dataset {dataset!r} is registered with {known.budget!r} in "
+                    f"{known.cap.currency} currency; a "
                     "budget cannot be changed, since promises were made under it"
                 )
 
     def account(
         self, dataset: str, who: str = "", why: str = "", as_approximate: float | None = None
     ) -> DatasetAccount:
-        """The account that a plan runs with: ``plan.run(data, account=ledger.account("patients"))``."""
+        """The account for ``plan.run(data, account=ledger.account("patients"))``."""
         return DatasetAccount(self.path, dataset, who, why, as_approximate)
 
     def datasets(self) -> list[str]:
         """The names of all datasets, in order of registration."""
         with store.reading(self.path) as db:
-            return list(chain.pointers(db))
+            return list(hash_chain.pointers(db))
 
     def currency(self, dataset: str) -> str:
         """Return the currency in which the ledger adds up the plans of a dataset.
@@ -141,25 +145,36 @@ class Ledger:
         """All rows of a dataset, oldest first."""
         with store.reading(self.path) as db:
             first, newest = ends(db, dataset)
-            rows = list(chain.every(db, dataset))
+            rows = list(hash_chain.every(db, dataset))
         if not rows or (rows[0], rows[-1]) != (first, newest):
-            raise LedgerDamaged(f"rows of dataset {dataset!r} cannot be found; run `dpfit ledger verify`")
+            raise LedgerDamaged(
+                f"rows of dataset {dataset!r} cannot be found; run `dpfit ledger verify`"
+            )
         return rows
 
     def verify(self, expect: str | None = None) -> str:
-        """Check the whole file and return the hash of its newest row: see `dpfit.ledger.verify.verify`."""
-        with store.reading(self.path) as db:
+        """Check the whole file and return its newest row's hash: `dpfit.ledger.verify.verify`.
+
+        A file that has a log or an unfinished write beside it is refused: a copy of the file alone
+        would differ.
+        """
+        with store.verifying(self.path) as db:
             return verify(db, expect)
 
-    def export(self) -> dict[str, Any]:
+    def export(self) -> dict[str, Json]:
         """All of the ledger as plain values that JSON can hold."""
         with store.reading(self.path) as db:
-            entries = list(chain.every(db))
-        registrations = [Registration.from_entry(entry) for entry in entries if entry.kind == "register"]
-        of = {known.dataset: [entry for entry in entries if entry.dataset == known.dataset] for known in registrations}
+            entries = list(hash_chain.every(db))
+        registrations = [
+            Registration.from_entry(entry) for entry in entries if entry.kind == "register"
+        ]
+        of = {
+            known.dataset: [entry for entry in entries if entry.dataset == known.dataset]
+            for known in registrations
+        }
         return {
             "schema": _SCHEMA,
-            "head": entries[-1].hash if entries else chain.GENESIS,
+            "head": entries[-1].hash if entries else hash_chain.GENESIS,
             "datasets": [_status(known, of[known.dataset]).to_json() for known in registrations],
             "entries": [entry.to_json() for entry in entries],
         }
@@ -167,7 +182,7 @@ class Ledger:
     def __copy__(self) -> Ledger:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
+    def __deepcopy__(self, memo: dict[int, object]) -> Ledger:
         return self
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[str]]:
@@ -184,8 +199,8 @@ class Ledger:
 
 
 def _refuse_to_start_over(db: sqlite3.Connection, dataset: str) -> None:
-    """A dataset that has rows but no entry in the list of datasets was registered: the list is damaged."""
-    if next(chain.every(db, dataset), None) is not None:
+    """Refuse a dataset with rows but no entry in the list: the list is damaged."""
+    if next(hash_chain.every(db, dataset), None) is not None:
         raise LedgerDamaged(f"the list of datasets has lost {dataset!r}; run `dpfit ledger verify`")
 
 

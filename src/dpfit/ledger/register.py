@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from dpfit import __version__
-from dpfit.ledger import amount, chain
+from dpfit.ledger import amount, hash_chain
 from dpfit.ledger.cap import Cap, cap_of
 from dpfit.ledger.errors import LedgerError
 from dpfit.privacy import Budget, Guarantee
-from dpfit.privacy.charge import Charge
+from dpfit.privacy.spec import Json
+from dpfit.privacy.validate import real
 
 
 @dataclass(frozen=True)
@@ -26,32 +28,41 @@ class Registration:
     note: str
 
     @staticmethod
-    def of(dataset: str, budget: Budget, currency: str | None, delta_share: float | None, note: str) -> Registration:
+    def of(
+        dataset: str, budget: Budget, currency: str | None, delta_share: float | None, note: str
+    ) -> Registration:
         """Convert the budget to a cap, once and for all."""
-        if not isinstance(dataset, str) or not dataset or not dataset.isprintable():
+        if not isinstance(dataset, str) or not dataset.strip() or not dataset.isprintable():
             raise ValueError(f"a dataset needs a name of printable characters, got {dataset!r}")
-        return Registration(dataset, budget, cap_of(budget, currency, delta_share), delta_share, note)
+        return Registration(
+            dataset, budget, cap_of(budget, currency, delta_share), delta_share, note
+        )
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Json]:
         """What the row keeps."""
-        limit = self.cap.limit
         return {
             "budget": self.budget.to_json(),
             "currency": self.cap.currency,
             "delta_share": self.delta_share,
-            "limit": {"amount": amount.text(limit.amount), "delta": amount.text(limit.delta)},
+            "limit": amount.to_json(self.cap.limit),
             "note": self.note,
             "version": __version__,
         }
 
     @staticmethod
-    def from_entry(entry: chain.Entry) -> Registration:
+    def from_entry(entry: hash_chain.Entry) -> Registration:
         """The registration that a row keeps."""
         facts = entry.facts
-        limit = Charge(Fraction(facts["limit"]["amount"]), Fraction(facts["limit"]["delta"]))
-        budget = Budget(**facts["budget"])
-        return Registration(entry.dataset, budget, Cap(facts["currency"], limit), facts["delta_share"], facts["note"])
+        given: Any = facts["budget"]  # checked by Budget
+        share = facts["delta_share"]
+        return Registration(
+            entry.dataset,
+            Budget(**given),
+            Cap(str(facts["currency"]), amount.from_json(facts["limit"])),
+            None if share is None else real("delta_share", share),
+            str(facts["note"]),
+        )
 
     def same(self, other: Registration) -> bool:
         """Whether both were made with the same facts; the limit follows from them."""
@@ -64,17 +75,54 @@ class Registration:
             mine, theirs = getattr(self.budget, name), getattr(guarantee.basis, name)
             if mine != theirs:
                 return (
-                    f"dataset {self.dataset!r} is kept with {name} {mine!r} and the plan promises with {name} "
-                    f"{theirs!r}; plan with Budget({name}={mine!r}, ...), or convert the promise with {way}"
+                    f"dataset {self.dataset!r} is kept with {name} {mine!r} and the plan "
+                    f"promises with {name} "
+                    f"{theirs!r}; plan with Budget({name}={mine!r}, ...), or convert the promise "
+                    f"with {way}"
                 )
         return ""
 
 
-def ends(db: sqlite3.Connection, dataset: str) -> tuple[chain.Entry, chain.Entry]:
-    """The row that registered a dataset and its newest one, or an error that says how to register it."""
-    rows = chain.registered(db, dataset)
+def check_new_name(name: str, known: Iterable[str]) -> None:
+    """Refuse a name that looks like another one: a dataset under two names has two budgets.
+
+    >>> check_new_name("Pat", ["pat"])
+    Traceback (most recent call last):
+        ...
+    ValueError: dataset 'pat' is registered and looks like 'Pat'; use that name, or choose another
+    """
+    plain = unicodedata.normalize("NFC", name.strip())
+    if name != plain:
+        raise ValueError(
+            f"the name of a dataset must have composed characters and no spaces at its ends, got "
+            f"{name!a}; write {plain!a}"
+        )
+    alphabets = {unicodedata.name(letter, "").split(" ")[0] for letter in name if letter.isalpha()}
+    if len(alphabets & _ALIKE) > 1:
+        raise ValueError(f"the name of a dataset must be of one alphabet, got {name!a}")
+    for other in known:
+        if _folded(other) == _folded(name):
+            raise ValueError(
+                f"dataset {other!r} is registered and looks like {name!r}; use that name, or "
+                "choose another"
+            )
+
+
+_ALIKE = {"LATIN", "CYRILLIC", "GREEK"}
+"""Alphabets with letters that look the same."""
+
+
+def _folded(name: str) -> str:
+    """A name without case, width and spaces."""
+    return "".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
+def ends(db: sqlite3.Connection, dataset: str) -> tuple[hash_chain.Entry, hash_chain.Entry]:
+    """The row that registered a dataset and its newest one; errors say how to register."""
+    rows = hash_chain.registered(db, dataset)
     if rows is None:
         raise LedgerError(
-            f"dataset {dataset!r} is not registered; give it a budget with `dpfit ledger register` or Ledger.register"
+            f"dataset {dataset!r} is not registered; give it a budget with `dpfit ledger "
+            "register` or Ledger.register"
         )
     return rows

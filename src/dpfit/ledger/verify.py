@@ -1,48 +1,60 @@
-"""Is the ledger the one that was written, and do its sums hold? Everything is computed again from the rows."""
+"""Is the ledger the one written, and do its sums hold? All is recomputed from rows."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from fractions import Fraction
-from typing import Any
 
-from dpfit.ledger import chain, store
+from dpfit.ledger import hash_chain, store
 from dpfit.ledger.amount import ZERO, short_charge, without
 from dpfit.ledger.cap import cap_of
-from dpfit.ledger.chain import Entry
+from dpfit.ledger.cost import cost_in_currency
 from dpfit.ledger.errors import LedgerDamaged, NotChargeable
-from dpfit.ledger.price import price
+from dpfit.ledger.hash_chain import Entry
 from dpfit.ledger.register import Registration
+from dpfit.ledger.session import sessions
 from dpfit.privacy import Guarantee
-from dpfit.privacy.charge import Charge
+from dpfit.privacy.cost import Charge
+from dpfit.privacy.spec import Json
+from dpfit.privacy.validate import real
 
-# Prices that come from curves are doubles; another machine's mathematical library may differ in the last digits.
+# Prices that come from curves are doubles; another machine's mathematical library may differ in the
+# last digits.
 _TOLERANCE = Fraction(1, 10**9)
 
 
 def verify(db: sqlite3.Connection, expect: str | None = None) -> str:
     """Check pages, schema, chain, totals and prices, and return the hash of the newest row.
 
-    ``expect`` is a hash that an earlier call returned and that was kept elsewhere: it must still be in the chain. That
-    detects what no check of the file alone can, a backup put back or a tail cut off.
+    ``expect`` is a hash that an earlier call returned and that was kept elsewhere: it must still be
+    in the chain. That detects what no check of the file alone can, a backup put back or a tail cut
+    off.
     """
     _check_file(db)
     book = _Book()
-    hashes = {chain.GENESIS}
-    last = chain.GENESIS
-    for number, entry in enumerate(chain.every(db), start=1):
+    hashes = {hash_chain.GENESIS}
+    last = hash_chain.GENESIS
+    for number, entry in enumerate(hash_chain.every(db), start=1):
         if entry.id != number or entry.previous != last:
-            raise LedgerDamaged(f"the chain breaks before entry {entry.id}: a row is missing or was put in")
+            raise LedgerDamaged(
+                f"the chain breaks before entry {entry.id}: a row is missing or was put in"
+            )
         book.check(entry)
         last = entry.hash
         hashes.add(last)
-    if book.pointers != chain.pointers(db):
-        raise LedgerDamaged("the list of datasets does not match the entries; restore the file from a backup")
+    if book.pointers != hash_chain.pointers(db):
+        raise LedgerDamaged(
+            "the list of datasets does not match the entries; restore the file from a backup"
+        )
+    if not sessions(db).keys() <= book.reservations:
+        raise LedgerDamaged("a session names no reservation; restore the file from a backup")
     if expect is not None and expect not in hashes:
         raise LedgerDamaged(
-            f"the ledger does not contain the expected hash {expect}: it is a backup that was put back, its tail was "
-            "cut, or it is another ledger; find the newest copy, or charge again what was spent since"
+            f"the ledger does not contain the expected hash {expect}: it is a backup that was "
+            "put back, its tail was "
+            "cut, or it is another ledger; find the newest copy, or charge again what was spent "
+            "since"
         )
     return last
 
@@ -52,8 +64,10 @@ def _check_file(db: sqlite3.Connection) -> None:
     if found != "ok":
         raise LedgerDamaged(f"the file is damaged; restore it from a backup ({found})")
     schema = {sql for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    if schema != set(store.SCHEMA):
-        raise LedgerDamaged("the table, an index or a trigger of the file was changed; restore it from a backup")
+    if schema not in (set(store.SCHEMA), {*store.SCHEMA, *store.SESSIONS}):
+        raise LedgerDamaged(
+            "the table, an index or a trigger of the file was changed; restore it from a backup"
+        )
 
 
 class _Book:
@@ -64,6 +78,7 @@ class _Book:
         self._known: dict[str, Registration] = {}
         self._spent: dict[str, Charge] = {}
         self._open: dict[int, tuple[str, Charge]] = {}
+        self.reservations: set[int] = set()
         self._time = ""
         self._prices: dict[str, Charge] = {}
 
@@ -83,7 +98,9 @@ class _Book:
         if not problem and entry.spent != self._spent[entry.dataset]:
             problem = "its total is not the sum of the prices so far"
         if problem:
-            raise LedgerDamaged(f"entry {entry.id} of dataset {entry.dataset!r} is wrong: {problem}")
+            raise LedgerDamaged(
+                f"entry {entry.id} of dataset {entry.dataset!r} is wrong: {problem}"
+            )
         self._time = entry.time
         first, _, _ = self.pointers.get(entry.dataset, (entry.id, 0, ""))
         self.pointers[entry.dataset] = (first, entry.id, entry.hash)
@@ -101,12 +118,15 @@ class _Book:
 
     def _reserve(self, entry: Entry) -> str:
         known, facts = self._known[entry.dataset], entry.facts
-        stored = chain.price_of(entry)
+        stored = hash_chain.price_of(entry)
         guarantee = Guarantee.from_json(facts["guarantee"])
         total = short_charge(self._spent[entry.dataset] + stored)
         self._spent[entry.dataset] = total
         self._open[entry.id] = entry.dataset, stored
-        if min(stored.amount, stored.delta) < 0 or not _covers(stored, self._price(known.cap.currency, facts)):
+        self.reservations.add(entry.id)
+        if min(stored.amount, stored.delta) < 0 or not _covers(
+            stored, self._price(known.cap.currency, facts)
+        ):
             return "its price is below what its promise costs"
         if not known.cap.allows(total):
             return "it passes the cap"
@@ -117,17 +137,22 @@ class _Book:
         if dataset != entry.dataset:
             return "it closes a reservation that is not open"
         if entry.kind == "abandon":
-            if entry.facts["budget"] not in (chain.STAYS_SPENT, chain.GIVEN_BACK):
+            if entry.facts["budget"] not in (hash_chain.STAYS_SPENT, hash_chain.GIVEN_BACK):
                 return "it does not say what becomes of the budget"
-            if entry.facts["budget"] == chain.GIVEN_BACK:
+            if entry.facts["budget"] == hash_chain.GIVEN_BACK:
                 self._spent[dataset] = without(self._spent[dataset], price)
         return ""
 
-    def _price(self, currency: str, facts: dict[str, Any]) -> Charge:
+    def _price(self, currency: str, facts: dict[str, Json]) -> Charge:
         """The price again; the same promise is accounted once."""
         key = json.dumps([currency, facts["guarantee"], facts["as_approximate"]], sort_keys=True)
         if key not in self._prices:
-            self._prices[key] = price(Guarantee.from_json(facts["guarantee"]), currency, facts["as_approximate"])
+            delta = facts["as_approximate"]
+            self._prices[key] = cost_in_currency(
+                Guarantee.from_json(facts["guarantee"]),
+                currency,
+                None if delta is None else real("delta", delta),
+            )
         return self._prices[key]
 
 

@@ -1,1 +1,1 @@
-"""Readers of plans that earlier versions wrote. They keep the guarantee; most of them cannot run again."""
+"""Readers of earlier versions' plans. Guarantees are kept; most plans cannot run again."""

@@ -17,9 +17,9 @@ from dpfit.geometry.symmetric import unpack
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.privacy import Budget
-from dpfit.privacy.check import positive
 from dpfit.privacy.event import Event, Gaussian
 from dpfit.privacy.spec import from_json, reads
+from dpfit.privacy.validate import positive
 from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.momentum import momentum_descent
 from dpfit.solvers.descents.rule import tune_descent
@@ -33,11 +33,22 @@ from dpfit.solvers.public_data.warm_start import WarmStart
 @reads("noisy_gd")
 def noisy_gd(value: dict[str, Any]) -> Descent:
     """Return the descent of a stored `noisy_gd` or `langevin` plan."""
-    schedule = Schedule(value["steps"], value["momentum"], value["average"], value["growth"], value.get("forgets", 0.0))
+    schedule = Schedule(
+        value["steps"],
+        value["momentum"],
+        value["average"],
+        value["growth"],
+        value.get("forgets", 0.0),
+    )
     descent = momentum_descent(
-        from_json(value["problem"], Minimize), value["relation"], value["noise_multiplier"], value["step_size"],
-        value["clip"], schedule, value.get("shrink", 0.0),
-    )  # fmt: skip
+        from_json(value["problem"], Minimize),
+        value["relation"],
+        value["noise_multiplier"],
+        value["step_size"],
+        value["clip"],
+        schedule,
+        value.get("shrink", 0.0),
+    )
     predicted = value["predicted"]
     return descent if predicted is None else replace(descent, predicted=from_json(predicted, Risk))
 
@@ -51,23 +62,32 @@ def warm_start_gd(value: dict[str, Any]) -> Descent:
 @reads("pda_dpmd")
 def pda_dpmd(value: dict[str, Any]) -> Descent:
     """Return the descent of a stored `pda_dpmd` plan."""
-    return _public(value, PublicMirror(Schedule(value["steps"], average=AVERAGED), value["clip"], value["mirror"]))
+    return _public(
+        value,
+        PublicMirror(Schedule(value["steps"], average=AVERAGED), value["clip"], value["mirror"]),
+    )
 
 
 def _public(value: dict[str, Any], moves: PublicOptimizer) -> Descent:
     problem, multiplier = from_json(value["problem"], Minimize), value["noise_multiplier"]
-    aggregate = ClippedMean(problem.n, multiplier, value["steps"], value["relation"], schedule=moves.schedule)
+    aggregate = ClippedMean(
+        problem.n, multiplier, value["steps"], value["relation"], schedule=moves.schedule
+    )
     fallback = None
     if moves.clip_norm is not None or np.isfinite(gradient_bound(problem)):
         fallback = tune_descent(
-            problem, value["relation"], multiplier, max_passes=value["steps"], clip_norm=moves.clip_norm
+            problem,
+            value["relation"],
+            multiplier,
+            max_passes=value["steps"],
+            clip_norm=moves.clip_norm,
         )
     return Descent(problem, aggregate, moves, fallback=fallback)
 
 
 @dataclass(frozen=True)
 class FormerPreconditionedGD(Mechanism):
-    """The descent behind a map of version 0.1.0, which was one mechanism; ``moments`` is None until it is bound."""
+    """Mapped descent of version 0.1.0, one mechanism; ``moments`` is None until bound."""
 
     kind = "preconditioned_gd"
     problem: Minimize
@@ -92,7 +112,9 @@ class FormerPreconditionedGD(Mechanism):
     @property
     def rule(self) -> IsotropicRule:
         """The rule from moments to a descent."""
-        return IsotropicRule(self.problem, self.relation, self.noise_multiplier, self.steps, self.floor)
+        return IsotropicRule(
+            self.problem, self.relation, self.noise_multiplier, self.steps, self.floor
+        )
 
     @property
     def risk(self) -> Risk:
@@ -106,8 +128,12 @@ class FormerPreconditionedGD(Mechanism):
     def unbound(self, budget: Budget) -> Plan:
         """Return the plan of today, for a composition whose first stage releases the moments."""
         rule = self.rule
-        descent = replace(rule.tuned(rule.preconditioner(np.diag(rule.isotropic))), problem=self.problem)
-        return TransformedPlan.of(rule.rows, trajectory_step(replace(descent, predicted=rule.risk), budget))
+        descent = replace(
+            rule.tuned(rule.preconditioner(np.diag(rule.isotropic))), problem=self.problem
+        )
+        return TransformedPlan.of(
+            rule.rows, trajectory_step(replace(descent, predicted=rule.risk), budget)
+        )
 
     @property
     def bound(self) -> Plan:
@@ -115,11 +141,13 @@ class FormerPreconditionedGD(Mechanism):
         if self.moments is None:
             raise ValueError("the geometry is not bound yet: it is what the first stage releases")
         rows, descent = self.rule.mapped(unpack(np.asarray(self.moments)))
-        return TransformedPlan(rows, trajectory_step(descent, Budget(mu=1.0, relation=self.relation)))
+        return TransformedPlan(
+            rows, trajectory_step(descent, Budget(mu=1.0, relation=self.relation))
+        )
 
-    def run(self, data: View, run: Run) -> Any:
+    def run(self, data: View, run: Run) -> object:
         return self.bound.execute(data, run)
 
-    def run_many(self, data: View, run: Run, count: int) -> Sequence[Any]:
+    def run_many(self, data: View, run: Run, count: int) -> Sequence[object]:
         """Draw independent outputs, each distributed as one call of `run`."""
         return self.bound.execute_many(data, run, count)

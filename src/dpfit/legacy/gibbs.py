@@ -1,26 +1,28 @@
 """Steps of version 0.1.0 that held whole plans of local samples: now they are compositions.
 
-A plan that is read here has the event, the basis and the predicted work with which it was written. It is not run again:
-its stages were bound by code that is gone.
+A plan that is read here has the event, the basis and the predicted work with which it was written.
+It is not run again: its stages were bound by code that is gone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NoReturn
 
 from dpfit.core import Mechanism, Plan, Risk, Run, Work
 from dpfit.data.view import View
-from dpfit.privacy.check import one_of
 from dpfit.privacy.event import Event, Parallel
+from dpfit.privacy.validate import option
 
 
 @dataclass(frozen=True)
 class _Stored(Mechanism):
     """A mechanism that is read, shown and charged, but not run."""
 
-    def run(self, data: View, run: Run) -> Any:
-        raise ValueError("this plan was written by version 0.1.0 and cannot run again; plan it anew")
+    def run(self, data: View, run: Run) -> NoReturn:
+        raise ValueError(
+            "this plan was written by version 0.1.0 and cannot run again; plan it anew"
+        )
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class LocalizedSample(_Stored):
 
 @dataclass(frozen=True)
 class SplitStages(_Stored):
-    """Balls from one half of the records, then a sample from the other; ``by`` says how records were assigned."""
+    """Balls from one half of the records, a sample from the other; ``by`` is the assignment."""
 
     kind = "split_stages"
     balls: Plan
@@ -53,9 +55,11 @@ class SplitStages(_Stored):
     by: str
 
     def __post_init__(self) -> None:
-        one_of("by", self.by, ("index", "coin"))
+        option("by", self.by, ("index", "coin"))
         if self.by == "index" and self.last.basis.relation == "add_remove":
-            raise ValueError("parts by row index need relation='replace': removing a row moves all later rows")
+            raise ValueError(
+                "parts by row index need relation='replace': removing a row moves all later rows"
+            )
 
     @property
     def event(self) -> Event:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpfit.mechanisms.mean import NoisyMean
-from dpfit.privacy.spec import from_json, reads
+from dpfit.privacy.spec import Json, from_json, reads
 
 
 @reads("ranged_mean")
-def read_ranged_mean(value: dict[str, Any]) -> NoisyMean:
+def read_ranged_mean(value: dict[str, Json]) -> NoisyMean:
     """Return a mean in a range that another stage released; the range is not in the file."""
     return from_json(value | {"kind": NoisyMean.kind}, NoisyMean)

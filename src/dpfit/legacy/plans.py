@@ -1,7 +1,8 @@
 """Plans that version 0.1.0 wrote: chains, choices, capped users, scaled records and scores.
 
-A plan that is read here has the event, the basis and the predicted risk with which it was written, so that model files,
-ledgers and reports of that version stay readable. Its stages were bound by code that is gone, so most do not run.
+A plan that is read here has the event, the basis and the predicted risk with which it was written,
+so that model files, ledgers and reports of that version stay readable. Its stages were bound by
+code that is gone, so most do not run.
 """
 
 from __future__ import annotations
@@ -11,15 +12,27 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NoReturn
 
-from dpfit.core import Chosen, Considered, LeftOut, Mechanism, Plan, Risk, Run, Step, TransformedPlan, Work
+from dpfit.core import (
+    Chosen,
+    Considered,
+    LeftOut,
+    Mechanism,
+    Plan,
+    Risk,
+    Run,
+    Step,
+    TransformedPlan,
+    Work,
+)
 from dpfit.data.view import View
-from dpfit.mechanisms.choice import choice_notes
+from dpfit.mechanisms.additive import ConsideredNoise
 from dpfit.mechanisms.private_bounds import ColumnRanges
 from dpfit.models.scaling import Scaling
 from dpfit.models.users import UserCap
 from dpfit.privacy import Basis
 from dpfit.privacy.event import Composed, Event
-from dpfit.privacy.spec import from_json, reads
+from dpfit.privacy.spec import Json, from_json, reads
+from dpfit.privacy.validate import integer
 
 
 def refuse() -> NoReturn:
@@ -29,7 +42,7 @@ def refuse() -> NoReturn:
 
 @dataclass(frozen=True)
 class Chain(Plan):
-    """Stages one after the other on the same data; the event has the form in which it was written."""
+    """Stages one after the other on the same data; the event keeps its original form."""
 
     kind = "chain"
     stages: tuple[Plan, ...]
@@ -69,7 +82,7 @@ class Chain(Plan):
     def check(self, data: View) -> None:
         refuse()
 
-    def execute(self, data: View, run: Run) -> Any:
+    def execute(self, data: View, run: Run) -> NoReturn:
         refuse()
 
 
@@ -97,7 +110,7 @@ class _Wrapped(Mechanism):
 
 @dataclass(frozen=True)
 class Scaled(_Wrapped):
-    """A mechanism on scaled records; ranges that were ``found`` by another stage are not in the file."""
+    """A mechanism on scaled records; ranges ``found`` by another stage are not stored."""
 
     kind = "scaled"
     scaling: Scaling
@@ -107,7 +120,7 @@ class Scaled(_Wrapped):
         if self.found is not None:
             refuse()
 
-    def run(self, data: View, run: Run) -> Any:
+    def run(self, data: View, run: Run) -> object:
         return self.mechanism.run(data.map(self.scaling), run)
 
 
@@ -122,7 +135,7 @@ class MeanScore(_Wrapped):
     def check(self, data: View) -> None:
         refuse()
 
-    def run(self, data: View, run: Run) -> Any:
+    def run(self, data: View, run: Run) -> NoReturn:
         refuse()
 
 
@@ -132,11 +145,14 @@ def read_chosen(value: dict[str, Any]) -> Plan:
     considered = [from_json(one, Considered) for one in value["considered"]]
     best, *others = considered
     reason = (
-        f"{best.name}: the least predicted risk, {best.risk / others[0].risk:.2g} of that of {others[0].name}"
+        f"{best.name}: the least predicted risk, {best.risk / others[0].risk:.2g} of that of "
+        f"{others[0].name}"
         if others
         else f"{best.name}: the only one that can do this"
     )
-    plan = from_json(value["plan"], Plan).with_notes(Chosen(reason), *considered, *map(LeftOut, value["left_out"]))
+    plan = from_json(value["plan"], Plan).with_notes(
+        Chosen(reason), *considered, *map(LeftOut, value["left_out"])
+    )
     return replace(plan, algorithm=best.name, predicted=Risk(best.risk, "excess empirical risk"))
 
 
@@ -144,11 +160,13 @@ def read_chosen(value: dict[str, Any]) -> Plan:
 def read_best_step(value: dict[str, Any]) -> Plan:
     """Return a step whose noise was chosen, with the kinds of noise as notes."""
     step = from_json({"kind": "step", "mechanism": value["mechanism"], "why": value["why"]}, Step)
-    ranked = [(one["label"], one["error"]) for one in value["considered"]]
-    return step.with_notes(*choice_notes(ranked, value["minimize"]))
+    ranked = {one["label"]: one["error"] for one in value["considered"]}
+    return step.with_notes(*ConsideredNoise.notes(ranked, value["minimize"]))
 
 
 @reads("per_user")
-def read_per_user(value: dict[str, Any]) -> TransformedPlan:
+def read_per_user(value: dict[str, Json]) -> TransformedPlan:
     """Return a plan on capped users."""
-    return TransformedPlan.of(UserCap(value["max_rows"]), from_json(value["plan"], Plan))
+    return TransformedPlan.of(
+        UserCap(integer("max_rows", value["max_rows"])), from_json(value["plan"], Plan)
+    )

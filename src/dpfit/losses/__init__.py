@@ -3,7 +3,17 @@
 from dpfit.losses.base import Bounds, Constant, Loss
 from dpfit.losses.custom import CustomLoss, JaxLoss
 from dpfit.losses.envelope import LipschitzEnvelope
-from dpfit.losses.glm import GLM, Absolute, Hinge, Huber, Logistic, Pinball, QuantileHuber, SmoothedHinge, Squared
+from dpfit.losses.glm import (
+    GLM,
+    Absolute,
+    Hinge,
+    Huber,
+    Logistic,
+    Pinball,
+    QuantileHuber,
+    SmoothedHinge,
+    Squared,
+)
 from dpfit.losses.guards import (
     BinaryLabels,
     Classes,
@@ -12,6 +22,7 @@ from dpfit.losses.guards import (
     RowBall,
     clip_gradients,
 )
+from dpfit.losses.smoothed import GaussianSmoothed, smoothing_width
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import Distance, HuberDistance, LinearLoss, SquaredDistance, VectorLoss
 
@@ -25,6 +36,7 @@ __all__ = [
     "CustomLoss",
     "Distance",
     "FeatureBox",
+    "GaussianSmoothed",
     "Hinge",
     "Huber",
     "HuberDistance",
@@ -43,4 +55,5 @@ __all__ = [
     "SquaredDistance",
     "VectorLoss",
     "clip_gradients",
+    "smoothing_width",
 ]

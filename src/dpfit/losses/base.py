@@ -11,16 +11,18 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.privacy.check import moderate, non_negative, number
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import in_safe_range, non_negative, real
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Constant:
     """A bound that holds for all examples and parameters within the declared bounds.
 
-    ``exact`` says that some example attains or approaches it; otherwise the best constant may be smaller. Exactness is
-    claimed for parameters of dimension two and more.
+    ``exact`` says that some example attains or approaches it; otherwise the best constant may be
+    smaller. Exactness is claimed for parameters of dimension two and more.
 
     >>> float(Constant(0.25, exact=True))
     0.25
@@ -42,7 +44,11 @@ class Bounds(Spec):
     row_norm
         Largest Euclidean norm of a feature vector, intercept included; between 1e-100 and 1e100.
     label_lower, label_upper
-        Range of the labels; ``None`` is no bound. Losses of binary labels and of classes do not look at it.
+        Range of the labels; ``None`` is no bound. Losses of binary labels and of classes do not
+        look at it.
+    row_max : float, optional
+        Largest absolute entry of a feature vector, for constants in the l1 norm. The kernels
+        clamp entries one by one, then scale rows into the ball of ``row_norm``.
 
     Examples
     --------
@@ -51,21 +57,27 @@ class Bounds(Spec):
     """
 
     kind = "record_bounds"
+    omitted: ClassVar = ("row_max",)
     row_norm: float
     label_lower: float | None = None
     label_upper: float | None = None
+    row_max: float | None = None
 
     def __post_init__(self) -> None:
-        moderate("row_norm", self.row_norm)
+        in_safe_range("row_norm", self.row_norm)
+        if self.row_max is not None:
+            in_safe_range("row_max", self.row_max)
         ends = [
-            number(name, end)
+            real(name, end)
             for name, end in (("label_lower", self.label_lower), ("label_upper", self.label_upper))
             if end is not None
         ]
         if any(math.isinf(end) for end in ends):
             raise ValueError("a label range has finite ends; write None for no bound")
         if any(abs(end) > 1e100 for end in ends):
-            raise ValueError("the ends of a label range lie between -1e100 and 1e100; write None for no bound")
+            raise ValueError(
+                "the ends of a label range lie between -1e100 and 1e100; write None for no bound"
+            )
         if len(ends) == 2 and not ends[0] < ends[1]:
             raise ValueError(f"a label range needs lower < upper, got [{ends[0]!r}, {ends[1]!r}]")
 
@@ -84,14 +96,15 @@ class Bounds(Spec):
 def parameter_radius(radius: float | None) -> float:
     """The radius of the ball of parameters; infinity stands for the whole space, as does ``None``.
 
-    A radius beyond 1e100, whose products could overflow, is that of the whole space, which has the larger constants.
+    A radius beyond 1e100, whose products could overflow, is that of the whole space, which has the
+    larger constants.
     """
     checked = math.inf if radius is None else non_negative("radius", radius)
     return checked if checked <= 1e100 else math.inf
 
 
 class Parameters(NamedTuple):
-    """The parameter of a loss: the size of the flat vector, its public start, and the form that the loss reads."""
+    """The parameter of a loss: size, public start, and the form that the loss reads."""
 
     size: int
     start: NDArray[np.float64]
@@ -102,22 +115,53 @@ class Parameters(NamedTuple):
 class Loss(Spec, ABC):
     """A loss of one example, as a function of the parameter theta.
 
-    Constants are with respect to the Euclidean norm, over all examples within the declared bounds and all theta with
-    norm at most ``radius`` (``None``: the whole space). Two Lipschitz constants are kept apart: `lipschitz` is what one
-    example added or removed can do, `lipschitz_diff` what one example replaced can do.
+    Constants are with respect to the Euclidean norm, over all examples within the declared bounds
+    and all theta with norm at most ``radius`` (``None``: the whole space). Two Lipschitz constants
+    are kept apart: `lipschitz` is what one example added or removed can do, `lipschitz_diff` what
+    one example replaced can do.
     """
 
     is_glm: ClassVar[bool] = False
+    """Whether the loss is a function of the margin and the label."""
+    binary_labels: ClassVar[bool] = False
+    """Whether labels are read as +1 (if positive) and -1 (if not)."""
+    reads_labels: ClassVar[bool] = True
+    """Whether records have labels; a loss of a row alone compares it with a parameter of the same
+    dimension.
+    """
+    reads_products: ClassVar[bool] = False
+    """Whether a row enters only by its inner products with the parameter."""
+    has_hessian: ClassVar[bool] = False
+    """Whether the kernels compute Hessians of the loss."""
+    is_quadratic: ClassVar[bool] = False
+    """Whether the Hessian of a record is the same at every parameter."""
+    is_quantile: ClassVar[bool] = False
+    """Whether the two largest derivatives say which quantile is fitted, so that clipping would
+    change it.
+    """
+    slope_span: ClassVar[float] = 1.0
+    """Difference of the largest and the least derivative of a quantile loss: its unit."""
+    slope_relation: ClassVar[str] = ""
+    """Relation of derivative and curvature, as in `ObjectivePerturbation.slopes`; empty where none
+    is proven.
+    """
     status: ClassVar[str] = "enforced"
-    """How the constants enter a guarantee's basis: enforced (proven, given guards) or declared by the caller."""
+    """How the constants enter a guarantee's basis: enforced (proven, given guards) or declared by
+    the caller.
+    """
 
     @property
     def outputs(self) -> int:
         """How many numbers the parameter has for each entry of a row."""
         return 1
 
+    @property
+    def is_regression(self) -> bool:
+        """Whether the loss compares a prediction with a number or a point, and not with a class."""
+        return False
+
     def parameters(self, n_features: int) -> Parameters:
-        """Return the parameter for rows of ``n_features`` entries: a vector of zeros, or a matrix of several outputs.
+        """Return the parameter for ``n_features``: zeros, or a matrix for several outputs.
 
         >>> from dpfit.losses import Softmax
         >>> Softmax(3).parameters(2).unravel(np.arange(6.0)).shape
@@ -134,19 +178,28 @@ class Loss(Spec, ABC):
 
     @abstractmethod
     def lipschitz(self, bounds: Bounds, radius: float | None = None) -> Constant:
-        """Largest norm of the gradient of one example's loss; ValueError with a way out where there is none."""
+        """Largest gradient norm of one example's loss; ValueError with a hint if unbounded."""
 
     def lipschitz_diff(self, bounds: Bounds, radius: float | None = None) -> Constant:
-        """Largest distance between the gradients of two examples at the same theta; at most twice `lipschitz`."""
+        """Largest distance of two examples' gradients at equal theta; at most 2 `lipschitz`."""
         return Constant(2 * self.lipschitz(bounds, radius).value, exact=False)
 
     @abstractmethod
     def smoothness(self, bounds: Bounds, radius: float | None = None) -> Constant | None:
-        """Lipschitz constant of the gradient of one example's loss; ``None`` if the gradient jumps."""
+        """Lipschitz constant of one example's gradient; ``None`` if the gradient jumps."""
+
+    def record_values(self, theta: Floats, rows: Floats, labels: Floats) -> Floats:
+        """Return losses of records at one parameter, shape (n,); ValueError where undefined."""
+        raise ValueError(f"a loss of kind {self.kind!r} gives no values of single records")
+
+    def value_at_zero(self, bounds: Bounds) -> float:
+        """Largest loss of one example at theta = 0; infinite where none is known."""
+        return math.inf
 
     def self_concordance(self, bounds: Bounds, radius: float | None = None) -> Constant | None:
-        """The M of generalized self-concordance, abs(D3 l[u, u, v]) <= M norm(v) D2 l[u, u]; ``None`` if none is known.
+        """M with abs(D3 l[u, u, v]) <= M norm(v) D2 l[u, u] for all u, v; ``None`` if unknown.
 
-        F. Bach, Self-concordant analysis for logistic regression, Electronic Journal of Statistics 4, 2010.
+        F. Bach, Self-concordant analysis for logistic regression, Electronic Journal of Statistics
+        4, 2010.
         """
         return None

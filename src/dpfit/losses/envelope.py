@@ -1,4 +1,4 @@
-"""The Lipschitz envelope: a generalized linear loss whose slope is clipped, which leaves it convex."""
+"""The Lipschitz envelope: a generalized linear loss with clipped slope, still convex."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 from dpfit.losses.base import Bounds, Constant
 from dpfit.losses.glm import GLM, capped_cosine, margin_reach
-from dpfit.privacy.check import moderate, positive
+from dpfit.privacy.validate import in_safe_range, positive
 
 
 @dataclass(frozen=True)
 class LipschitzEnvelope(GLM):
     """The largest convex loss below ``loss`` whose slope in the margin stays within ``bound``.
 
-    It is the Pasch-Hausdorff envelope inf_u loss(u) + bound * abs(m - u). Its slope is that of the loss, clipped: a
-    clipped increasing function increases, so it is again the derivative of a convex function. That holds because the
-    slope is a scalar; clipped per-example gradients in general are no gradient field (docs/explanation/losses.md).
-    `GLM.enveloped` takes a simpler loss where one is equal, such as `Huber` for the squared loss.
+    It is the Pasch-Hausdorff envelope inf_u loss(u) + bound * abs(m - u). Its slope is that of the
+    loss, clipped: a clipped increasing function increases, so it is again the derivative of a
+    convex function. That holds because the slope is a scalar; clipped per-example gradients in
+    general are no gradient field (docs/explanation/losses.md). `GLM.enveloped` takes a simpler loss
+    where one is equal, such as `Huber` for the squared loss.
 
     References
     ----------
@@ -34,11 +35,13 @@ class LipschitzEnvelope(GLM):
     bound: float
 
     def __post_init__(self) -> None:
-        moderate("bound", self.bound)
+        in_safe_range("bound", self.bound)
         if not isinstance(self.loss, GLM) or isinstance(self.loss, LipschitzEnvelope):
             raise ValueError(
-                "an envelope is of a generalized linear loss that is not itself an envelope (use its enveloped()). For "
-                "other losses there is none to compute: clip gradients (noisy_gd, dp_sgd), or take HuberDistance in "
+                "an envelope is of a generalized linear loss that is not itself an envelope (use "
+                "its enveloped()). For "
+                "other losses there is none to compute: clip gradients (noisy_gd, dp_sgd), or "
+                "take HuberDistance in "
                 "place of SquaredDistance (docs/explanation/losses.md)"
             )
         # Labels are read as the loss reads them.
@@ -56,6 +59,10 @@ class LipschitzEnvelope(GLM):
     def slope_bound(self) -> float:
         return min(float(self.bound), self.loss.slope_bound)
 
+    @property
+    def smoothing(self) -> float:
+        return self.loss.smoothing
+
     def steepest(self, bounds: Bounds, margin: float) -> float:
         return min(self.loss.steepest(bounds, margin), self.bound)
 
@@ -68,11 +75,15 @@ class LipschitzEnvelope(GLM):
     def opposite_rows_are_steep(self, bounds: Bounds, reach: float) -> bool:
         return self.loss.opposite_rows_are_steep(bounds, reach)
 
-    def curvature(self, bounds: Bounds, radius: float | None = None) -> tuple[Constant, Constant | None]:
+    def curvature(
+        self, bounds: Bounds, radius: float | None = None
+    ) -> tuple[Constant, Constant | None]:
         lower, upper = self.loss.curvature(bounds, radius)
         if self.loss.steepest(bounds, margin_reach(bounds, radius)) < self.bound:
             return lower, upper
-        return Constant(0.0, exact=True), None if upper is None else Constant(upper.value, exact=False)
+        return Constant(0.0, exact=True), None if upper is None else Constant(
+            upper.value, exact=False
+        )
 
     def self_concordance(self, bounds: Bounds, radius: float | None = None) -> Constant | None:
         unclipped = self.loss.steepest(bounds, margin_reach(bounds, radius)) < self.bound

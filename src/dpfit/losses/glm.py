@@ -1,8 +1,8 @@
 """Generalized linear losses: functions of the margin m = <x, theta> and the label y.
 
-The gradient is slope(m, y) x, so everything about it is a statement on one scalar function. The formulas live in
-`dpfit.losses.links`, compiled once for these classes and for the kernels; docs/explanation/losses.md derives the
-constants.
+The gradient is slope(m, y) x, so everything about it is a statement on one scalar function. The
+formulas live in `dpfit.losses.margin_functions`, compiled once for these classes and the kernels;
+docs/explanation/losses.md derives the constants.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpfit.losses.base import Bounds, Constant, Loss, parameter_radius
-from dpfit.privacy.check import moderate, number, positive
+from dpfit.privacy.validate import in_safe_range, positive, real
 
 if TYPE_CHECKING:
     from dpfit.losses.envelope import LipschitzEnvelope
+    from dpfit.losses.margin_functions import MarginFunction
 
 Floats = NDArray[np.float64]
 
@@ -28,21 +29,30 @@ Floats = NDArray[np.float64]
 class GLM(Loss):
     """A loss of the margin and the label.
 
-    A kernel needs three numbers of it: ``code`` and ``parameter`` (see `dpfit.losses.links`) and ``slope_bound``, at
-    which the slope is clipped (infinity for all but a `LipschitzEnvelope` and a `QuantileHuber`).
+    A kernel needs four numbers of it: ``code`` and ``parameter`` (see
+    `dpfit.losses.margin_functions`), ``slope_bound``, at which the derivative is clipped (finite
+    for `LipschitzEnvelope` and `QuantileHuber` only), and ``smoothing`` (`GaussianSmoothed` and
+    centred `QuantileHuber` only).
     """
 
     is_glm: ClassVar[bool] = True
+    reads_products: ClassVar[bool] = True
+    has_hessian: ClassVar[bool] = True
+    slope_relation: ClassVar[str] = "two_sided"
     link: ClassVar[str] = ""
-    binary_labels: ClassVar[bool] = False
-    """Whether labels are read as +1 (if positive) and -1 (if not)."""
+    kink: ClassVar[float] = 0.0
+    """Total variation of the slope of a loss that is linear but for one kink; 0 for others."""
+
+    @property
+    def is_regression(self) -> bool:
+        return not self.binary_labels
 
     @property
     def code(self) -> int:
-        """The number of the loss in `dpfit.losses.links`."""
-        from dpfit.losses import links
+        """The number of the loss in `dpfit.losses.margin_functions`."""
+        from dpfit.losses import margin_functions
 
-        return int(getattr(links, self.link))
+        return int(getattr(margin_functions, self.link))
 
     @property
     def parameter(self) -> float:
@@ -54,12 +64,24 @@ class GLM(Loss):
         """Where the slope is clipped."""
         return math.inf
 
+    @property
+    def smoothing(self) -> float:
+        """Standard deviation of the Gaussian that smooths the kink; 0 if none does."""
+        return 0.0
+
+    @property
+    def margin_function(self) -> MarginFunction:
+        """What compiled loops know of the loss."""
+        from dpfit.losses.margin_functions import MarginFunction
+
+        return MarginFunction(self.code, self.parameter, self.slope_bound, self.smoothing)
+
     def value(self, margin: ArrayLike, label: ArrayLike) -> Floats:
         """The losses, elementwise."""
         return self._elementwise("values", margin, label)
 
     def slope(self, margin: ArrayLike, label: ArrayLike) -> Floats:
-        """The derivatives in the margin, elementwise; at a corner the subgradient closest to zero."""
+        """Derivatives in the margin, elementwise; at kinks the subgradient nearest to zero."""
         return self._elementwise("slopes", margin, label)
 
     def curvature_at(self, margin: ArrayLike, label: ArrayLike) -> Floats:
@@ -67,36 +89,38 @@ class GLM(Loss):
         return self._elementwise("curvatures", margin, label)
 
     def _elementwise(self, name: str, margin: ArrayLike, label: ArrayLike) -> Floats:
-        from dpfit.losses import links
+        from dpfit.losses import margin_functions
 
-        function = getattr(links, name)
-        return np.asarray(function(self.code, self.parameter, self.slope_bound, _numbers(margin), _numbers(label)))
+        function = getattr(margin_functions, name)
+        return np.asarray(function(*self.margin_function, _numbers(margin), _numbers(label)))
 
     @abstractmethod
     def steepest(self, bounds: Bounds, margin: float) -> float:
-        """Largest size of the slope, over all labels, when the margin is on the wrong side by ``margin`` (or more)."""
+        """Largest absolute slope over labels, for margins wrong by ``margin`` or more."""
 
     def widest_cosine(self, bounds: Bounds, reach: float) -> float:
-        """The cosine c >= 0 that maximizes steepest(reach * c) * sqrt(1 - c**2), for margins up to a finite ``reach``.
+        """The c >= 0 that maximizes steepest(reach * c) * sqrt(1 - c**2), for a finite ``reach``.
 
-        Two gradients at theta are farthest apart when their rows make the angle arccos(c) with theta, on opposite sides
-        of it: tilting towards theta steepens the slope, tilting away spreads the rows.
+        Two gradients at theta are farthest apart when their rows make the angle arccos(c) with
+        theta, on opposite sides of it: tilting towards theta steepens the slope, tilting away
+        spreads the rows.
         """
         return 0.0
 
     def opposite_rows_are_steep(self, bounds: Bounds, reach: float) -> bool:
-        """Whether two rows at the `widest_cosine` both find a label of the steepest slope; else no closed form."""
+        """Whether rows at `widest_cosine` both find steepest labels; else no closed form."""
         return True
 
     def margin_at(self, bounds: Bounds, slope: float) -> float:
-        """The margin at which `steepest` comes to ``slope``; negative if it is steeper from the start."""
+        """The margin at which `steepest` reaches ``slope``; negative if steeper at the start."""
         return -math.inf
 
     def lipschitz(self, bounds: Bounds, radius: float | None = None) -> Constant:
         steepest = self.steepest(bounds, margin_reach(bounds, radius))
         if math.isinf(steepest):
             raise ValueError(
-                f"the slope of {self.kind!r} has no bound here: declare label bounds and bound the domain, "
+                f"the slope of {self.kind!r} has no bound here: declare label bounds and bound "
+                "the domain, "
                 "or use a loss of bounded slope (huberized(width), enveloped(slope_bound))"
             )
         return Constant(bounds.row_norm * steepest, exact=True)
@@ -105,19 +129,23 @@ class GLM(Loss):
         single = self.lipschitz(bounds, radius)
         reach = margin_reach(bounds, radius)
         if math.isinf(reach):
-            # Rows nearly orthogonal to a far theta have steep slopes and are opposite to each other.
+            # Rows nearly orthogonal to a far theta have steep slopes and are opposite to each
+            # other.
             return Constant(2 * single.value, exact=True)
         if not self.opposite_rows_are_steep(bounds, reach):
             return Constant(2 * single.value, exact=False)
         cosine = self.widest_cosine(bounds, reach)
         spread = math.sqrt((1 - cosine) * (1 + cosine))
-        return Constant(2 * bounds.row_norm * self.steepest(bounds, reach * cosine) * spread, exact=True)
+        return Constant(
+            2 * bounds.row_norm * self.steepest(bounds, reach * cosine) * spread, exact=True
+        )
 
     def value_range(self, bounds: Bounds, radius: float | None = None) -> float:
         """How far apart the loss of one record can be at two parameters, whatever the record.
 
-        A convex function on an interval is largest at an end. As the label moves, so does the window through which a
-        function of margin minus label is seen; the range is quasi-convex in it, so largest at a bound of the labels.
+        A convex function on an interval is largest at an end. As the label moves, so does the
+        window through which a function of margin minus label is seen; the range is quasi-convex in
+        it, so largest at a bound of the labels.
 
         >>> labels = Bounds(1.0, -1.0, 1.0)
         >>> [round(loss.value_range(labels, 3.0), 9) for loss in (Logistic(), Absolute())]
@@ -127,7 +155,18 @@ class GLM(Loss):
         labels = (1.0,) if self.binary_labels else (bounds.label_lower, bounds.label_upper)
         if math.isinf(reach) or not self.convex:
             return math.inf
-        return max(math.inf if label is None else self._range_at(float(label), reach) for label in labels)
+        return max(
+            math.inf if label is None else self._range_at(float(label), reach) for label in labels
+        )
+
+    def record_values(self, theta: Floats, rows: Floats, labels: Floats) -> Floats:
+        return np.asarray(self.value(np.sum(rows * theta, axis=1), labels))
+
+    def value_at_zero(self, bounds: Bounds) -> float:
+        labels = (-1.0, 1.0) if self.binary_labels else bounds.labels
+        return max(
+            float(self.value(0.0, label)) if math.isfinite(label) else math.inf for label in labels
+        )
 
     def _range_at(self, label: float, reach: float) -> float:
         """Largest minus least value over margins up to ``reach``, rounded up."""
@@ -140,15 +179,17 @@ class GLM(Loss):
         return (largest - least) * (1 + 1e-12) + 1e-15 * abs(largest)
 
     @abstractmethod
-    def curvature(self, bounds: Bounds, radius: float | None = None) -> tuple[Constant, Constant | None]:
-        """Smallest and largest second derivative in the margin; the latter is ``None`` if the slope jumps."""
+    def curvature(
+        self, bounds: Bounds, radius: float | None = None
+    ) -> tuple[Constant, Constant | None]:
+        """Least and largest second derivative in the margin; ``None`` if the slope jumps."""
 
     def smoothness(self, bounds: Bounds, radius: float | None = None) -> Constant | None:
         upper = self.curvature(bounds, radius)[1]
         return None if upper is None else Constant(bounds.row_norm**2 * upper.value, upper.exact)
 
     def enveloped(self, slope_bound: float) -> GLM:
-        """The largest convex loss below this one whose slope stays within the bound (see `LipschitzEnvelope`).
+        """Largest convex loss below this one with bounded slope (see `LipschitzEnvelope`).
 
         >>> Squared().enveloped(2.0)
         Huber(width=2.0)
@@ -182,7 +223,7 @@ def _numbers(values: ArrayLike) -> Floats:
 
 
 def _widest_affine(offset: float, growth: float) -> float:
-    """The cosine c that maximizes (offset + growth * c) * sqrt(1 - c**2): the positive root of its derivative."""
+    """The c that maximizes (offset + growth * c) * sqrt(1 - c**2), by its derivative's root."""
     return 2 * growth / (offset + math.hypot(offset, math.sqrt(8) * growth)) if growth > 0 else 0.0
 
 
@@ -203,6 +244,7 @@ class Logistic(GLM):
 
     kind = "loss_logistic"
     link = "LOGISTIC"
+    slope_relation: ClassVar[str] = "logistic"
     binary_labels: ClassVar[bool] = True
 
     def steepest(self, bounds: Bounds, margin: float) -> float:
@@ -240,6 +282,7 @@ class Squared(GLM):
 
     kind = "loss_squared"
     link = "SQUARED"
+    is_quadratic: ClassVar[bool] = True
 
     def steepest(self, bounds: Bounds, margin: float) -> float:
         return bounds.label_size + margin
@@ -258,7 +301,7 @@ class Squared(GLM):
         return Constant(0.0, exact=True)
 
     def huberized(self, width: float) -> Huber:
-        """The squared loss continued linearly where the residual exceeds the width: its Lipschitz envelope."""
+        """The squared loss, linear beyond residuals of this width: its Lipschitz envelope."""
         return Huber(width)
 
     def enveloped(self, slope_bound: float) -> Huber:
@@ -278,7 +321,7 @@ class Huber(GLM):
     width: float
 
     def __post_init__(self) -> None:
-        moderate("width", self.width)
+        in_safe_range("width", self.width)
 
     @property
     def parameter(self) -> float:
@@ -315,6 +358,7 @@ class Hinge(GLM):
 
     kind = "loss_hinge"
     link = "HINGE"
+    kink: ClassVar[float] = 1.0
     binary_labels: ClassVar[bool] = True
 
     def steepest(self, bounds: Bounds, margin: float) -> float:
@@ -327,7 +371,7 @@ class Hinge(GLM):
 
 @dataclass(frozen=True)
 class SmoothedHinge(GLM):
-    """Hinge loss whose corner is rounded by a parabola: (1 - y m)^2 / (2 width) for y m in [1 - width, 1].
+    """Hinge loss with a parabolic corner: (1 - y m)^2 / (2 width) for y m in [1 - width, 1].
 
     >>> SmoothedHinge(1.0).value([-1.0, 0.5, 2.0], 1.0).tolist()
     [1.5, 0.125, 0.0]
@@ -335,11 +379,12 @@ class SmoothedHinge(GLM):
 
     kind = "loss_smoothed_hinge"
     link = "SMOOTHED_HINGE"
+    slope_relation: ClassVar[str] = "one_sided"
     binary_labels: ClassVar[bool] = True
     width: float
 
     def __post_init__(self) -> None:
-        moderate("width", self.width)
+        in_safe_range("width", self.width)
 
     @property
     def parameter(self) -> float:
@@ -358,12 +403,14 @@ class SmoothedHinge(GLM):
         reach = margin_reach(bounds, radius)
         always = reach < 1 and 1 + reach < self.width
         ever = 1 - reach < self.width
-        return Constant(1 / self.width if always else 0.0, exact=True), Constant(1 / self.width, exact=ever)
+        return Constant(1 / self.width if always else 0.0, exact=True), Constant(
+            1 / self.width, exact=ever
+        )
 
 
 @dataclass(frozen=True)
 class Pinball(GLM):
-    """Quantile loss: ``level`` * (y - m) for labels above the margin, (1 - level) * (m - y) for labels below it.
+    """Quantile loss: ``level`` * (y - m) if y >= m, (1 - level) * (m - y) otherwise.
 
     >>> Pinball(0.9).value(0.0, [1.0, -1.0]).round(3).tolist()
     [0.9, 0.1]
@@ -371,10 +418,12 @@ class Pinball(GLM):
 
     kind = "loss_pinball"
     link = "PINBALL"
+    kink: ClassVar[float] = 1.0
+    is_quantile: ClassVar[bool] = True
     level: float
 
     def __post_init__(self) -> None:
-        if not 0 < number("level", self.level) < 1:
+        if not 0 < real("level", self.level) < 1:
             raise ValueError(f"level must lie strictly between 0 and 1, got {self.level!r}")
 
     @property
@@ -383,8 +432,8 @@ class Pinball(GLM):
 
     def steepest(self, bounds: Bounds, margin: float) -> float:
         lower, upper = bounds.labels
-        # A label at the margin counts for both sides: margins just beyond it, on rows nearly orthogonal to the
-        # parameter say, have the slope of the other side.
+        # A label at the margin counts for both sides: margins just beyond it, on rows nearly
+        # orthogonal to the parameter say, have the slope of the other side.
         above = self.level if upper >= -margin else 0.0
         return max(above, 1 - self.level if lower <= margin else 0.0)
 
@@ -392,7 +441,9 @@ class Pinball(GLM):
         """Whether the steeper side of the label is open to margins near zero."""
         lower, upper = bounds.labels
         steepest = self.steepest(bounds, reach)
-        return (steepest == self.level and upper >= 0) or (steepest == 1 - self.level and lower <= 0)
+        return (steepest == self.level and upper >= 0) or (
+            steepest == 1 - self.level and lower <= 0
+        )
 
     def curvature(self, bounds: Bounds, radius: float | None = None) -> tuple[Constant, None]:
         parameter_radius(radius)
@@ -403,26 +454,45 @@ class Pinball(GLM):
 class QuantileHuber(GLM):
     """Quantile loss whose corner is rounded by a parabola, times ``width``.
 
-    (m - y)^2 / 2 for m - y from -``level`` * width to (1 - ``level``) * width, linear with the slopes at these ends
-    beyond: the Moreau envelope of `Pinball`, as `Huber` is that of `Absolute`. A. Aravkin, A. Kambadur, A. Lozano,
-    R. Luss, Sparse quantile Huber regression for efficient and robust estimation, 2014.
+    (m - y)^2 / 2 for m - y from -``level`` * width to (1 - ``level``) * width, linear with the
+    slopes at these ends beyond: the Moreau envelope of `Pinball`, as `Huber` is that of `Absolute`.
+    A. Aravkin, A. Kambadur, A. Lozano, R. Luss, Sparse quantile Huber regression for efficient and
+    robust estimation, 2014.
+
+    If ``centred``, labels are moved by (level - 1/2) * width, so that the loss is curved for m - y
+    from -width / 2 to width / 2. Its minimizer is then off the quantile by the square of the width
+    only: the derivative is that of `Pinball`, averaged over a window around the margin. M.
+    Fernandes, E. Guerre, E. Horta, Smoothing quantile regressions, 2021.
 
     >>> QuantileHuber(0.75, 4.0).slope([-9.0, -1.0, 0.0, 0.5, 9.0], 0.0).tolist()
     [-3.0, -1.0, 0.0, 0.5, 1.0]
+    >>> QuantileHuber(0.75, 4.0, centred=True).slope([-9.0, 0.0, 1.0, 9.0], 0.0).tolist()
+    [-3.0, -1.0, 0.0, 1.0]
     >>> QuantileHuber(0.75, 4.0).lipschitz(Bounds(1.0))
     Constant(value=3.0, exact=True)
     """
 
     kind = "loss_quantile_huber"
-    link = "QUANTILE_HUBER"
+    omitted: ClassVar = ("centred",)
+    is_quantile: ClassVar[bool] = True
     level: float
     width: float
+    centred: bool = False
+
+    @property
+    def link(self) -> str:  # type: ignore[override]
+        return "CENTRED_QUANTILE_HUBER" if self.centred else "QUANTILE_HUBER"
 
     def __post_init__(self) -> None:
-        if not 0 < number("level", self.level) < 1:
+        if not 0 < real("level", self.level) < 1:
             raise ValueError(f"level must lie strictly between 0 and 1, got {self.level!r}")
-        moderate("width", self.width)
+        in_safe_range("width", self.width)
         positive("level * width and (1 - level) * width", min(self.below, self.above))
+
+    @property
+    def slope_span(self) -> float:  # type: ignore[override]
+        """The width: the loss is that many times the quantile loss that it stands for."""
+        return self.width
 
     @property
     def below(self) -> float:
@@ -442,20 +512,30 @@ class QuantileHuber(GLM):
     def slope_bound(self) -> float:
         return max(self.below, self.above)
 
-    def steepest(self, bounds: Bounds, margin: float) -> float:
+    def _labels(self, bounds: Bounds) -> tuple[float, float]:
+        """Return the range of the labels that are compared with margins."""
         lower, upper = bounds.labels
+        return lower + self.smoothing, upper + self.smoothing
+
+    @property
+    def smoothing(self) -> float:
+        """What is added to the labels of a centred loss."""
+        return (self.below - self.above) / 2 if self.centred else 0.0
+
+    def steepest(self, bounds: Bounds, margin: float) -> float:
+        lower, upper = self._labels(bounds)
         return max(min(margin - lower, self.above), min(margin + upper, self.below), 0.0)
 
     def opposite_rows_are_steep(self, bounds: Bounds, reach: float) -> bool:
-        """Whether rows orthogonal to the parameter, whose margins are zero, find a label of the steepest slope."""
+        """Whether rows orthogonal to the parameter, of margin zero, find steepest labels."""
         return self.steepest(bounds, 0.0) >= self.steepest(bounds, reach)
 
     def margin_at(self, bounds: Bounds, slope: float) -> float:
-        return slope - bounds.label_size
+        return slope - max(map(abs, self._labels(bounds)))
 
     def curvature(self, bounds: Bounds, radius: float | None = None) -> tuple[Constant, Constant]:
         reach = margin_reach(bounds, radius)
-        lower, upper = bounds.labels
+        lower, upper = self._labels(bounds)
         always = reach - lower < self.above and reach + upper < self.below
         ever = reach - lower > -self.below and -reach - upper < self.above
         return Constant(1.0 if always else 0.0, exact=True), Constant(1.0, exact=ever)
@@ -471,6 +551,7 @@ class Absolute(GLM):
 
     kind = "loss_absolute"
     link = "ABSOLUTE"
+    kink: ClassVar[float] = 2.0
 
     def steepest(self, bounds: Bounds, margin: float) -> float:
         return 1.0

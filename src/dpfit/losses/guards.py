@@ -1,34 +1,37 @@
 """Guards: they make declared bounds true for any input, silently.
 
-A guarded record depends on that record alone, bit for bit, not on its neighbours in the array, on their number or on
-the memory layout. A record with NaN or infinite features becomes a public neutral record; no error tells which it was.
+A guarded record depends on that record alone, bit for bit, not on its neighbours in the array, on
+their number or on the memory layout. A record with NaN or infinite features becomes a public
+neutral record; no error tells which it was.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpfit.privacy.check import count, moderate, number
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import in_safe_range, integer, real
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
 class RowBall(Spec):
-    """Scales rows into the Euclidean ball of the given radius; a row with NaN or infinite entries becomes zero.
+    """Scale rows into the Euclidean ball of a radius; non-finite rows become zero.
 
-    The norm of a guarded row, in real arithmetic, is at most the radius. With u = 2**-53, the computed norm of d
-    numbers is within a factor 1 +- (d + 8) u of the true one (a sum of squares in any order, a root; entries are first
-    scaled by a power of two, so nothing overflows and what underflows is far below u). Rows are kept when even the
-    largest true norm fits, others are scaled to a norm four such margins below the radius. Scaled rows are kept when
-    guarded again.
+    The norm of a guarded row, in real arithmetic, is at most the radius. With u = 2**-53, the
+    computed norm of d numbers is within a factor 1 +- (d + 8) u of the true one (a sum of squares
+    in any order, a root; entries are first scaled by a power of two, so nothing overflows and what
+    underflows is far below u). Rows are kept when even the largest true norm fits, others are
+    scaled to a norm four such margins below the radius. Scaled rows are kept when guarded again.
 
     Examples
     --------
@@ -41,7 +44,7 @@ class RowBall(Spec):
 
     def __post_init__(self) -> None:
         # Radii near the ends of the range of doubles would void the error analysis.
-        moderate("radius", self.radius)
+        in_safe_range("radius", self.radius)
 
     def apply(self, rows: ArrayLike) -> Floats:
         """The guarded rows, of shape (n, d); the input is not changed."""
@@ -61,8 +64,9 @@ class RowBall(Spec):
 def clip_gradients(gradients: ArrayLike, bound: float) -> Floats:
     """Per-example gradients scaled to norm at most ``bound``; NaN and infinities become zero.
 
-    Bounds what one example adds to a sum. It does not give the gradient of any function: where an algorithm needs one
-    (Gibbs sampling, last-iterate accounting), use a loss of bounded slope instead (docs/explanation/losses.md).
+    Bounds what one example adds to a sum. It does not give the gradient of any function: where an
+    algorithm needs one (Gibbs sampling, last-iterate accounting), use a loss of bounded slope
+    instead (docs/explanation/losses.md).
 
     >>> clip_gradients([[3.0, 4.0], [0.1, 0.0]], 1.0).round(12).tolist()
     [[0.6, 0.8], [0.1, 0.0]]
@@ -72,7 +76,7 @@ def clip_gradients(gradients: ArrayLike, bound: float) -> Floats:
 
 @dataclass(frozen=True)
 class FeatureBox(Spec):
-    """Clamps each feature into its range; a row with NaN or infinite entries becomes the middle of the box.
+    """Clamp each feature into its range; non-finite rows become the middle of the box.
 
     ``lower`` and ``upper`` are numbers for all features, or one number for each.
 
@@ -96,9 +100,14 @@ class FeatureBox(Spec):
             object.__setattr__(self, name, tuple(ends.tolist()) if ends.ndim else float(ends))
 
     def _ends(self) -> tuple[Floats, Floats]:
-        lower, upper = np.asarray(self.lower, dtype=np.float64), np.asarray(self.upper, dtype=np.float64)
+        lower, upper = (
+            np.asarray(self.lower, dtype=np.float64),
+            np.asarray(self.upper, dtype=np.float64),
+        )
         if lower.shape != upper.shape or lower.ndim > 1:
-            raise ValueError("lower and upper must both be numbers, or have one number for each feature")
+            raise ValueError(
+                "lower and upper must both be numbers, or have one number for each feature"
+            )
         return lower, upper
 
     def row_norm(self, n_features: int) -> float:
@@ -108,15 +117,22 @@ class FeatureBox(Spec):
         True
         """
         lower, upper = self._ends()
-        farthest = np.broadcast_to(np.maximum(np.abs(lower), np.abs(upper)), (count("n_features", n_features),))
+        farthest = np.broadcast_to(
+            np.maximum(np.abs(lower), np.abs(upper)), (integer("n_features", n_features),)
+        )
         # The factor pays for relative errors, the term for those of subnormal numbers.
-        return float(math.hypot(*farthest) * (1 + (n_features + 8) * 2.0**-52) + (n_features + 8) * math.ulp(0.0))
+        return float(
+            math.hypot(*farthest) * (1 + (n_features + 8) * 2.0**-52)
+            + (n_features + 8) * math.ulp(0.0)
+        )
 
     def apply(self, rows: ArrayLike) -> Floats:
         """The guarded rows, of shape (n, d)."""
         given, (lower, upper) = _matrix(rows), self._ends()
         if lower.ndim == 1 and len(lower) != given.shape[1]:
-            raise ValueError(f"the box is for {len(lower)} features, the rows have {given.shape[1]}")
+            raise ValueError(
+                f"the box is for {len(lower)} features, the rows have {given.shape[1]}"
+            )
         # Halving first cannot overflow, but it can lose the last bit of tiny ends: hence the clamp.
         middle = np.clip(lower / 2 + upper / 2, lower, upper)
         usable = np.isfinite(given).all(axis=1, keepdims=True)
@@ -136,8 +152,10 @@ class LabelInterval(Spec):
     upper: float
 
     def __post_init__(self) -> None:
-        if not -math.inf < number("lower", self.lower) < number("upper", self.upper) < math.inf:
-            raise ValueError(f"a label interval needs finite lower < upper, got [{self.lower!r}, {self.upper!r}]")
+        if not -math.inf < real("lower", self.lower) < real("upper", self.upper) < math.inf:
+            raise ValueError(
+                f"a label interval needs finite lower < upper, got [{self.lower!r}, {self.upper!r}]"
+            )
 
     def apply(self, labels: ArrayLike) -> Floats:
         """The guarded labels, of shape (n,)."""
@@ -148,7 +166,7 @@ class LabelInterval(Spec):
 
 @dataclass(frozen=True)
 class BinaryLabels(Spec):
-    """Maps labels to -1 and 1: positive numbers to 1, all others and NaN to -1. Serves {0, 1}, {-1, 1} and booleans.
+    """Map labels to -1 and 1: positive to 1, others and NaN to -1. Serves {0, 1} and booleans.
 
     >>> BinaryLabels().apply([0, 1, -1, float("nan"), 7]).tolist()
     [-1.0, 1.0, -1.0, -1.0, 1.0]
@@ -163,7 +181,7 @@ class BinaryLabels(Spec):
 
 @dataclass(frozen=True)
 class Classes(Spec):
-    """Maps labels to class numbers 0, 1, ...; a label that is none of the declared ``classes`` becomes class 0.
+    """Map labels to classes 0, 1, ...; labels not among the declared ``classes`` become 0.
 
     >>> Classes(("cat", "dog")).apply(["dog", "cat", "axolotl"]).tolist()
     [1, 0, 0]
@@ -180,16 +198,16 @@ class Classes(Spec):
         if len(set(self.classes)) < len(self.classes):
             raise ValueError("classes must differ from each other")
 
-    def apply(self, labels: Any) -> Indices:
+    def apply(self, labels: Iterable[object]) -> Indices:
         """The class numbers, of shape (n,)."""
         if isinstance(labels, np.ndarray) and labels.ndim != 1:
             raise ValueError(f"labels must have shape (n,), got {labels.shape}")
         given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-        known = {label: index for index, label in enumerate(self.classes)}
+        known: dict[object, int] = {label: index for index, label in enumerate(self.classes)}
         return np.array([_lookup(known, label) for label in given], dtype=np.int64)
 
 
-def _lookup(known: dict[Any, int], label: Any) -> int:
+def _lookup(known: Mapping[object, int], label: object) -> int:
     try:
         return known.get(label, 0)
     except TypeError:
@@ -197,15 +215,17 @@ def _lookup(known: dict[Any, int], label: Any) -> int:
         return 0
 
 
-def unmasked(name: str, values: Any) -> Any:
-    """The values themselves; masked arrays are refused, since what they hide would be summed with the rest."""
+def unmasked(name: str, values: V) -> V:
+    """The values; masked arrays raise, as hidden values would be summed with the rest."""
     if isinstance(values, np.ma.MaskedArray):
-        raise ValueError(f"{name} must not be a masked array: fill it with NaN where values are missing")
+        raise ValueError(
+            f"{name} must not be a masked array: fill it with NaN where values are missing"
+        )
     return values
 
 
 def as_floats(array: Any, dtype: Any = np.float64) -> Any:
-    """An array (or sparse matrix) as floats; numbers beyond their range become infinite, without a warning."""
+    """An array or sparse matrix as floats; overflow becomes infinite, without a warning."""
     with np.errstate(over="ignore"):
         return array.astype(dtype, copy=False)
 

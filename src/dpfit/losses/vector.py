@@ -1,15 +1,16 @@
-"""Losses of a vector x and a parameter theta of the same dimension; the declared row norm bounds x."""
+"""Losses of x and theta of the same dimension; the declared row norm bounds x."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpfit.losses.base import Bounds, Constant, Loss, parameter_radius
-from dpfit.privacy.check import moderate
+from dpfit.privacy.validate import in_safe_range
 
 Floats = NDArray[np.float64]
 
@@ -18,9 +19,18 @@ Floats = NDArray[np.float64]
 class VectorLoss(Loss):
     """A loss of one vector and the parameter."""
 
+    reads_labels: ClassVar[bool] = False
+
+    @property
+    def is_regression(self) -> bool:
+        return True
+
     @abstractmethod
     def value(self, theta: ArrayLike, rows: ArrayLike) -> Floats:
         """The losses of the rows, of shape (n,)."""
+
+    def record_values(self, theta: Floats, rows: Floats, labels: Floats) -> Floats:
+        return self.value(theta, rows)
 
     @abstractmethod
     def gradient(self, theta: ArrayLike, rows: ArrayLike) -> Floats:
@@ -63,7 +73,8 @@ class Distance(VectorLoss):
 class SquaredDistance(VectorLoss):
     """Squared distance norm(theta - x)^2 / 2, whose average the mean minimizes.
 
-    The gradient of one loss has no bound on the whole space, that of a difference of two has: theta cancels.
+    The gradient of one loss has no bound on the whole space, that of a difference of two has: theta
+    cancels.
 
     >>> SquaredDistance().lipschitz_diff(Bounds(1.0))
     Constant(value=2.0, exact=True)
@@ -72,6 +83,7 @@ class SquaredDistance(VectorLoss):
     """
 
     kind = "loss_squared_distance"
+    is_quadratic: ClassVar[bool] = True
 
     def value(self, theta: ArrayLike, rows: ArrayLike) -> Floats:
         return np.asarray(0.5 * np.sum(_offsets(theta, rows) ** 2, axis=1))
@@ -83,8 +95,10 @@ class SquaredDistance(VectorLoss):
         reach = parameter_radius(radius)
         if reach == float("inf"):
             raise ValueError(
-                "the gradient of 'loss_squared_distance' has no bound on the whole space: bound the domain, "
-                "use huberized(width), or use lipschitz_diff (replace-one neighbours), which is finite"
+                "the gradient of 'loss_squared_distance' has no bound on the whole space: bound "
+                "the domain, "
+                "use huberized(width), or use lipschitz_diff (replace-one neighbours), which is "
+                "finite"
             )
         return Constant(reach + bounds.row_norm, exact=True)
 
@@ -107,8 +121,8 @@ class SquaredDistance(VectorLoss):
 class HuberDistance(VectorLoss):
     """Huber's function of the distance: squared within ``width`` of x, linear beyond.
 
-    Its gradient is the one of the squared distance, clipped: the projection of theta - x onto a ball. This is the rare
-    case in which clipping gradients gives the gradient of a convex function.
+    Its gradient is the one of the squared distance, clipped: the projection of theta - x onto a
+    ball. This is the rare case in which clipping gradients gives the gradient of a convex function.
 
     >>> HuberDistance(1.0).gradient([0.0, 0.0], [[0.0, 4.0], [0.5, 0.0]]).tolist()
     [[0.0, -1.0], [-0.5, 0.0]]
@@ -118,11 +132,13 @@ class HuberDistance(VectorLoss):
     width: float
 
     def __post_init__(self) -> None:
-        moderate("width", self.width)
+        in_safe_range("width", self.width)
 
     def value(self, theta: ArrayLike, rows: ArrayLike) -> Floats:
         norms = _norms(_offsets(theta, rows))[:, 0]
-        return np.where(norms <= self.width, 0.5 * norms**2, self.width * (norms - 0.5 * self.width))
+        return np.where(
+            norms <= self.width, 0.5 * norms**2, self.width * (norms - 0.5 * self.width)
+        )
 
     def gradient(self, theta: ArrayLike, rows: ArrayLike) -> Floats:
         offsets = _offsets(theta, rows)
@@ -132,7 +148,7 @@ class HuberDistance(VectorLoss):
         return Constant(min(parameter_radius(radius) + bounds.row_norm, self.width), exact=True)
 
     def lipschitz_diff(self, bounds: Bounds, radius: float | None = None) -> Constant:
-        """Twice the smaller of row norm and width: a projection does not expand, and theta = 0 attains it."""
+        """Twice the smaller of row norm and width: projections contract; theta = 0 attains it."""
         parameter_radius(radius)
         return Constant(2 * min(bounds.row_norm, self.width), exact=True)
 
@@ -149,6 +165,8 @@ class LinearLoss(VectorLoss):
     """
 
     kind = "loss_linear"
+    reads_products: ClassVar[bool] = True
+    is_quadratic: ClassVar[bool] = True
 
     def value(self, theta: ArrayLike, rows: ArrayLike) -> Floats:
         point, matrix = _pair(theta, rows)
@@ -178,7 +196,10 @@ def _pair(theta: ArrayLike, rows: ArrayLike) -> tuple[Floats, Floats]:
     except (TypeError, ValueError):
         raise ValueError("theta and rows must be arrays of numbers") from None
     if point.ndim != 1 or matrix.ndim != 2 or matrix.shape[1] != len(point):
-        raise ValueError(f"theta of shape (d,) and rows of shape (n, d) are needed, got {point.shape}, {matrix.shape}")
+        raise ValueError(
+            f"theta of shape (d,) and rows of shape (n, d) are needed, got {point.shape}, "
+            f"{matrix.shape}"
+        )
     return point, matrix
 
 

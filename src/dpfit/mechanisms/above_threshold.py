@@ -1,10 +1,12 @@
-"""Above threshold: answer queries "is it high?" for as long as the answer is no, at the price of one.
+"""Above threshold: answer yes-or-no queries until the first yes, for the cost of one.
 
-Guarantee: epsilon-DP for the whole transcript, however many queries are asked and however they are chosen.
-Reference: Dwork and Roth (2014), Theorem 3.23; [Liu24] Algorithms 27 and 34, Lemma 9.2.4 (which halts on the low side).
+Guarantee: epsilon-DP for the whole transcript, however many queries are asked and however they are
+chosen. Reference: Dwork and Roth (2014), Theorem 3.23; [Liu24] Algorithms 27 and 34, Lemma 9.2.4
+(which halts on the low side).
 
-The threshold is noised once with Laplace noise of scale 2 S / epsilon, each query with fresh noise of scale
-4 S / epsilon, where S is the sensitivity of every query; S / scale_1 + 2 S / scale_2 = epsilon.
+The threshold is noised once with Laplace noise of scale S / (share epsilon), each query with fresh
+noise of scale 2 S / ((1 - share) epsilon), where S is the sensitivity of every query; S / scale_1 +
+2 S / scale_2 = epsilon. A single query needs no noisy threshold: share 0 and scale S / epsilon.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ import numpy as np
 from dpfit.core import Algorithm, Example, Interact, Interactive, Plan, Run, State, Step
 from dpfit.noise import Grid, Laplace, rounded
 from dpfit.privacy import Assumption, Basis, Budget
-from dpfit.privacy.check import count, number, one_of, positive
 from dpfit.privacy.event import Event, Pure
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer, option, positive, real
 
 
 @dataclass(frozen=True)
 class ThresholdQueries(Spec):
-    """Real queries, each moved by at most ``sensitivity`` by one neighbour change, compared with ``threshold``.
+    """Real queries of at most this ``sensitivity``, each compared with ``threshold``.
 
     ``halt`` is the side on which the interaction ends.
     """
@@ -38,24 +40,31 @@ class ThresholdQueries(Spec):
     halt: str = "above"
 
     def __post_init__(self) -> None:
-        if not math.isfinite(number("threshold", self.threshold)):
+        if not math.isfinite(real("threshold", self.threshold)):
             raise ValueError(f"threshold must be finite, got {self.threshold!r}")
         positive("sensitivity", self.sensitivity)
-        one_of("halt", self.halt, ("above", "below"))
+        option("halt", self.halt, ("above", "below"))
 
 
 @dataclass(frozen=True)
 class AboveThreshold(Interactive):
-    """The mechanism: its event is the whole interaction."""
+    """The mechanism: its event is the whole interaction.
+
+    ``share`` is the fraction of epsilon that the threshold spends; 0 is for one round.
+    """
 
     kind = "above_threshold"
+    omitted = ("share",)
     epsilon: float
     queries: ThresholdQueries
     rounds: int
+    share: float = 0.5
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
-        count("rounds", self.rounds)
+        integer("rounds", self.rounds)
+        if not 0 <= self.share < 1 or (self.share == 0 and self.rounds > 1):
+            raise ValueError(f"share must lie in (0, 1), or be 0 for one round, got {self.share!r}")
 
     @property
     def event(self) -> Event:
@@ -69,12 +78,15 @@ class AboveThreshold(Interactive):
     @cached_property
     def query_scale(self) -> float:
         """Scale of the noise of each query, in steps of the grid."""
-        return math.nextafter(4 * self._charged / self.epsilon, math.inf)
+        moves = 2.0 if self.share else 1.0
+        return math.nextafter(moves * self._charged / ((1 - self.share) * self.epsilon), math.inf)
 
     @cached_property
     def threshold_scale(self) -> float:
-        """Scale of the noise of the threshold, in steps of the grid."""
-        return math.nextafter(2 * self._charged / self.epsilon, math.inf)
+        """Scale of the noise of the threshold, in steps of the grid; 0 without noise."""
+        if not self.share:
+            return 0.0
+        return math.nextafter(self._charged / (self.share * self.epsilon), math.inf)
 
     @property
     def _charged(self) -> float:
@@ -83,12 +95,22 @@ class AboveThreshold(Interactive):
 
     def init(self, data: Any, run: Run) -> State:
         """Draw the noise of the threshold, once."""
-        noise = int(rounded(Laplace(), self.threshold_scale, 1, run.noise)[0])
+        scale = self.threshold_scale
+        noise = int(rounded(Laplace(), scale, 1, run.noise)[0]) if scale else 0
         return {"threshold": int(self.grid.quantize(self.queries.threshold)) + noise, "answers": ()}
 
     def step(self, state: State, given: Query, data: Any, run: Run) -> tuple[State, bool]:
-        """Say whether the noisy query is at or above the noisy threshold; the halting answer is the last."""
-        return self.compare(state, query_value(given, data), run)
+        """Say whether the noisy query reaches the noisy threshold; the first yes is the last."""
+        return self.compare(state, self.value(given, data), run)
+
+    @staticmethod
+    def value(query: Query, data: Any) -> float:
+        """Return the value of a query on the caller's data."""
+        if not callable(query):
+            raise TypeError(
+                f"a query must be a function from the data to a number, got {type(query).__name__}"
+            )
+        return float(query(data.given))
 
     def compare(self, state: State, value: float, run: Run) -> tuple[State, bool]:
         """Compare the value of a query, with fresh noise, with the noisy threshold."""
@@ -105,11 +127,12 @@ class AboveThreshold(Interactive):
         return tuple(state["answers"])
 
     def adversarial(self, data: Any, neighbour: Any) -> tuple[Distance, ...]:
-        """Return a few queries that move towards halting on the neighbour, then one that moves away from it.
+        """Return queries that move towards halting on the neighbour, then one that moves away.
 
-        That the first stay silent and the last one halts is less likely on the neighbour by the full noise of the
-        threshold and of the last query, where the proof spends its two halves of epsilon. More than four queries come
-        closer to epsilon, on transcripts that are too rare to be counted.
+        That the first stay silent and the last one halts is less likely on the neighbour by the
+        full noise of the threshold and of the last query, where the proof spends its two halves of
+        epsilon. More than four queries come closer to epsilon, on transcripts that are too rare to
+        be counted.
         """
         towards = 1.0 if self.queries.halt == "above" else -1.0
         s = towards * self.queries.sensitivity
@@ -121,18 +144,12 @@ class AboveThreshold(Interactive):
 Query = Callable[[Any], float]
 
 
-def query_value(query: Query, data: Any) -> float:
-    """Return the value of a query on the caller's data."""
-    if not callable(query):
-        raise TypeError(f"a query must be a function from the data to a number, got {type(query).__name__}")
-    return float(query(data.given))
-
-
 @dataclass(frozen=True)
 class Distance:
     """The query "level, plus change if the data are not the reference".
 
-    As min(1, number of changed records) times ``change`` it moves by at most ``abs(change)`` between neighbours.
+    As min(1, number of changed records) times ``change`` it moves by at most ``abs(change)``
+    between neighbours.
     """
 
     reference: Any
@@ -140,7 +157,9 @@ class Distance:
     change: float
 
     def __call__(self, data: Any) -> float:
-        same = len(data) == len(self.reference) and bool(np.all(np.asarray(data) == np.asarray(self.reference)))
+        same = len(data) == len(self.reference) and bool(
+            np.all(np.asarray(data) == np.asarray(self.reference))
+        )
         return self.level + (0.0 if same else self.change)
 
 
@@ -180,7 +199,9 @@ class AboveThresholdSearch(Algorithm[Interact]):
         """Return counts of ones; a one becomes a zero or leaves."""
         problem = Interact(n=3, workload=ThresholdQueries(threshold=2.0), rounds=4)
         ones = np.ones(3)
-        return Example(problem, ones, ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0]))
+        return Example(
+            problem, ones, ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0])
+        )
 
 
 above_threshold = AboveThresholdSearch()

@@ -1,13 +1,15 @@
 """The exponential mechanism on finitely many candidates: the best one, nearly.
 
-Guarantee: epsilon-DP, and more: the log ratio of any two datasets' probabilities lies in an interval of length epsilon
-(bounded range), which composes better. A candidate is chosen with probability proportional to
-exp(epsilon * score / range), where range is how differently one record can change the scores of two candidates: the
-span of one record's scores when it is added or removed, twice that when it is replaced.
-Reference: [ASAP] Lemma 5, Definition 16; [Liu24] Equation 3.2; Dong, Durfee and Rogers (2020) for bounded range.
+Guarantee: epsilon-DP, and more: the log ratio of any two datasets' probabilities lies in an
+interval of length epsilon (bounded range), which composes better. A candidate is chosen with
+probability proportional to exp(epsilon * score / range), where range is how differently one record
+can change the scores of two candidates: the span of one record's scores when it is added or
+removed, twice that when it is replaced. Reference: [ASAP] Lemma 5, Definition 16; [Liu24] Equation
+3.2; Dong, Durfee and Rogers (2020) for bounded range.
 
-Scores are integers of steps, and an exact integer draw decides about acceptance: the guarantee holds for what is run.
-On a grid of parameters use `exponential_net`, on a continuous domain `asap_perturb` under a pure budget.
+Scores are integers of steps, and an exact integer draw decides about acceptance: the guarantee
+holds for what is run. On a grid of parameters use `exponential_net`, on a continuous domain
+`asap_perturb` under a pure budget.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from dpfit.data.arrays import array_of, as_rows, check_array
 from dpfit.data.view import View
 from dpfit.noise import Grid, Source, discrete_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
-from dpfit.privacy.check import count, number, one_of, positive
 from dpfit.privacy.event import BoundedRange, Event
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer, option, positive, real
 
 _BITS = 14
 """Scores are rounded to between 2**13 and 2**14 steps."""
@@ -34,7 +36,7 @@ _BITS = 14
 
 @dataclass(frozen=True)
 class BestCandidate(Spec):
-    """Which candidate has the largest sum of scores; each record scores each one between ``lower`` and ``upper``."""
+    """The candidate with the largest sum of scores, each between ``lower`` and ``upper``."""
 
     kind = "best_candidate"
     candidates: int
@@ -42,10 +44,12 @@ class BestCandidate(Spec):
     upper: float = 1.0
 
     def __post_init__(self) -> None:
-        count("candidates", self.candidates)
-        low, high = number("lower", self.lower), number("upper", self.upper)
+        integer("candidates", self.candidates)
+        low, high = real("lower", self.lower), real("upper", self.upper)
         if not (low < high and math.isfinite(high - low)):
-            raise ValueError(f"scores need finite lower < upper, got {self.lower!r} and {self.upper!r}")
+            raise ValueError(
+                f"scores need finite lower < upper, got {self.lower!r} and {self.upper!r}"
+            )
 
     @property
     def grid(self) -> Grid:
@@ -58,9 +62,11 @@ class BestCandidate(Spec):
         return int(self.grid.quantize(self.upper - self.lower))
 
     def scores(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The sums of the scores above the lower end, in steps; what is not a number scores lowest."""
+        """Sums of scores above the lower end, in steps; non-finite scores count as the lowest."""
         inside = np.clip(np.nan_to_num(rows, nan=self.lower), self.lower, self.upper)
-        return np.asarray(np.minimum(self.grid.quantize(inside - self.lower), self.span).sum(axis=0))
+        return np.asarray(
+            np.minimum(self.grid.quantize(inside - self.lower), self.span).sum(axis=0)
+        )
 
 
 @dataclass(frozen=True)
@@ -75,8 +81,8 @@ class ExponentialChoice(Mechanism):
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
-        count("n", self.n)
-        one_of("relation", self.relation, ("replace", "add_remove"))
+        integer("n", self.n)
+        option("relation", self.relation, ("replace", "add_remove"))
 
     @property
     def event(self) -> Event:
@@ -106,7 +112,9 @@ class ExponentialChoice(Mechanism):
     def run_many(self, data: View, run: Run, count: int) -> list[NDArray[np.int64]]:
         """Draw independent choices."""
         gaps = self.gaps(self._rows(data))
-        return [np.array([one], dtype=np.int64) for one in choices(gaps, self.scale, count, run.noise)]
+        return [
+            np.array([one], dtype=np.int64) for one in choices(gaps, self.scale, count, run.noise)
+        ]
 
     def gaps(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return how far the score of each candidate is below the best, in steps."""
@@ -118,9 +126,10 @@ class ExponentialChoice(Mechanism):
 
 
 def choices(gaps: NDArray[np.int64], scale: float, count: int, source: Source) -> list[int]:
-    """Draw candidates independently, with probability proportional to exp(-gap / scale), by rejection.
+    """Draw candidates independently, with weights exp(-gap / scale), by rejection.
 
-    A two-sided geometric draw of scale s is at least g >= 0 with probability proportional to exp(-g / s).
+    A two-sided geometric draw of scale s is at least g >= 0 with probability proportional to exp(-g
+    / s).
     """
     chosen: list[int] = []
     while (missing := count - len(chosen)) > 0:
@@ -170,7 +179,11 @@ class ExponentialMechanism(Algorithm[Answer]):
         """Return records that tie; one turns from one candidate to the other, or leaves."""
         problem = Answer(n=4, workload=BestCandidate(2))
         rows = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
-        return Example(problem, rows, rows[:-1] if relation == "add_remove" else np.vstack([rows[:-1], [[0.0, 1.0]]]))
+        return Example(
+            problem,
+            rows,
+            rows[:-1] if relation == "add_remove" else np.vstack([rows[:-1], [[0.0, 1.0]]]),
+        )
 
 
 exponential = ExponentialMechanism()

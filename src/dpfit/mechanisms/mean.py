@@ -1,11 +1,13 @@
 """The mean of bounded records with Gaussian or Laplace noise.
 
-Guarantee: mu-GDP with mu = 1 / noise multiplier (Gaussian), epsilon-DP with epsilon = 1 / noise multiplier (Laplace).
-Reference: [Gan22] Examples 2 and 5, Fact 15; noise on a grid, docs/explanation/noise.md.
+Guarantee: mu-GDP with mu = 1 / noise multiplier (Gaussian), epsilon-DP with epsilon = 1 / noise
+multiplier (Laplace). Reference: [Gan22] Examples 2 and 5, Fact 15; noise on a grid,
+docs/explanation/noise.md.
 
-Records are clipped into the declared range, centred, rounded to a grid and summed in integers, so the sensitivity of
-the sum is exact: one record moves each coordinate by at most the half-range (added or removed) or the range (replaced).
-The number of records that divides the sum is the declared one.
+Records are clipped into the declared range, centred, rounded to a grid and summed in integers, so
+the sensitivity of the sum is exact: one record moves each coordinate by at most the half-range
+(added or removed) or the range (replaced). The number of records that divides the sum is the
+declared one.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from dpfit.data.arrays import array_of, as_rows, check_array
 from dpfit.data.view import View
 from dpfit.noise import Grid, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
-from dpfit.privacy.check import count, number, one_of
 from dpfit.privacy.event import Event, Gaussian, Laplace
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer, option, real
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,12 @@ class BoundedMean(Spec):
 
     def __post_init__(self) -> None:
         check_range(self.lower, self.upper)
-        count("dimension", self.dimension)
+        integer("dimension", self.dimension)
 
 
 def check_range(lower: float, upper: float) -> None:
     """Refuse a range unless it is two finite numbers in order."""
-    if not -math.inf < number("lower", lower) < number("upper", upper) < math.inf:
+    if not -math.inf < real("lower", lower) < real("upper", upper) < math.inf:
         raise ValueError(f"a range needs finite lower < upper, got [{lower!r}, {upper!r}]")
 
 
@@ -60,9 +62,9 @@ class NoisyMean(Mechanism):
     relation: str
 
     def __post_init__(self) -> None:
-        one_of("noise", self.noise, ("gaussian", "laplace"))
-        one_of("relation", self.relation, ("replace", "add_remove"))
-        count("n", self.n)
+        option("noise", self.noise, ("gaussian", "laplace"))
+        option("relation", self.relation, ("replace", "add_remove"))
+        integer("n", self.n)
         _ = self.event
 
     @property
@@ -81,7 +83,11 @@ class NoisyMean(Mechanism):
         is_gaussian = self.noise == "gaussian"
         scale = self.risk.expected / (1.0 if is_gaussian else math.sqrt(2))
         unit = -float(ndtri((1 - level) / 2)) if is_gaussian else -math.log1p(-level)
-        grid = Grid.fitting(self.n * scale / self.noise_multiplier, self.query.dimension, "l2" if is_gaussian else "l1")
+        grid = Grid.fitting(
+            self.n * scale / self.noise_multiplier,
+            self.query.dimension,
+            "l2" if is_gaussian else "l1",
+        )
         # Rounding adds at most 2**-13 of the sensitivity to it; noise is rounded by half a step.
         return scale * unit * (1 + 2.0**-13) + grid.step / (2 * self.n), True
 
@@ -92,19 +98,45 @@ class NoisyMean(Mechanism):
         query = self.query
         rows = self._rows(data)
         centre, half = query.lower / 2 + query.upper / 2, query.upper / 2 - query.lower / 2
-        grid = Grid.fitting(self._sensitivity(half), query.dimension, "l2" if self.noise == "gaussian" else "l1")
+        grid = Grid.fitting(
+            self._sensitivity(half), query.dimension, "l2" if self.noise == "gaussian" else "l1"
+        )
         steps = grid.sum(rows - centre, bound=half)
         # Every entry is a whole number of steps of size at most that of the half-range.
         sensitivity = self._sensitivity(grid.step * int(grid.quantize(half)))
         if self.noise == "gaussian":
             noisy = add_gaussian(
-                steps, l2_sensitivity=sensitivity, noise_multiplier=self.noise_multiplier, source=run.noise, grid=grid
+                steps,
+                l2_sensitivity=sensitivity,
+                noise_multiplier=self.noise_multiplier,
+                source=run.noise,
+                grid=grid,
             )
         else:
             noisy = add_laplace(
-                steps, l1_sensitivity=sensitivity, noise_multiplier=self.noise_multiplier, source=run.noise, grid=grid
+                steps,
+                l1_sensitivity=sensitivity,
+                noise_multiplier=self.noise_multiplier,
+                source=run.noise,
+                grid=grid,
             )
         return np.asarray(centre + noisy / self.n)
+
+    def basis(self, unit: str) -> Basis:
+        """Return why the mean is private."""
+        assumptions = [Assumption("each record is clipped into the declared range", "enforced")]
+        if self.relation == "add_remove":
+            assumptions.append(
+                Assumption(
+                    "the number n that divides the sum was not read off the data", "declared"
+                )
+            )
+        law = (
+            "Gaussian mechanism [Gan22, Fact 15]"
+            if self.noise == "gaussian"
+            else "Laplace mechanism [Gan22, Fact 3]"
+        )
+        return Basis(law, self.relation, unit, tuple(assumptions), "exact")
 
     def _rows(self, data: View) -> NDArray[np.float64]:
         return as_rows(array_of(data), self.query.dimension, "numbers")
@@ -114,19 +146,6 @@ class NoisyMean(Mechanism):
         change = half if self.relation == "add_remove" else 2 * half
         d = self.query.dimension
         return math.nextafter(change * (math.sqrt(d) if self.noise == "gaussian" else d), math.inf)
-
-
-def noise_theorem(noise: str) -> str:
-    """Return the theorem of Gaussian or Laplace noise."""
-    return "Gaussian mechanism [Gan22, Fact 15]" if noise == "gaussian" else "Laplace mechanism [Gan22, Fact 3]"
-
-
-def mean_basis(noise: str, budget: Budget) -> Basis:
-    """Return why a noisy mean is private."""
-    assumptions = [Assumption("each record is clipped into the declared range", "enforced")]
-    if budget.relation == "add_remove":
-        assumptions.append(Assumption("the number n that divides the sum was not read off the data", "declared"))
-    return Basis(noise_theorem(noise), budget.relation, budget.unit, tuple(assumptions), "exact")
 
 
 class _NoisyMeans(Algorithm[Answer]):
@@ -150,13 +169,18 @@ class _NoisyMeans(Algorithm[Answer]):
         def mechanism(noise_multiplier: float) -> NoisyMean:
             return NoisyMean(self.noise, noise_multiplier, query, problem.units, budget.relation)
 
-        return Step(calibrate(mechanism, budget), mean_basis(self.noise, budget))
+        noisy_mean = calibrate(mechanism, budget)
+        return Step(noisy_mean, noisy_mean.basis(budget.unit))
 
     def example(self, relation: str) -> Example:
         """Return five zeros, one of which becomes a one or leaves."""
         problem = Answer(n=5, workload=BoundedMean(0.0, 1.0))
         zeros = np.zeros((5, 1))
-        return Example(problem, zeros, zeros[:-1] if relation == "add_remove" else np.vstack([zeros[:-1], [[1.0]]]))
+        return Example(
+            problem,
+            zeros,
+            zeros[:-1] if relation == "add_remove" else np.vstack([zeros[:-1], [[1.0]]]),
+        )
 
 
 class GaussianMean(_NoisyMeans):

@@ -1,11 +1,12 @@
 """A private range for each column, for data whose ranges nobody wrote down.
 
 Guarantee: that of noisy histograms, one for each column.
-Sensitivity: a record counts once in each histogram. So it moves the counts by sqrt(columns) in l2 norm, and by columns
-in l1 norm; if it is replaced, by sqrt(2 columns) and 2 columns.
+Sensitivity: a record counts at most once in each histogram. So it moves the counts by sqrt(columns)
+in l2 norm, and by columns in l1 norm; if it is replaced, by sqrt(2 columns) and 2 columns.
 
-The edges of the buckets are public: the powers of two from 2**-20 to 2**40 and their negatives. The range leaves
-1 percent of the counts below it and 1 percent above it. Counts that noise alone can reach are set to 0 first.
+The edges of the buckets are public: the powers of two from 2**-20 to 2**40 and their negatives. The
+range leaves 1 percent of the counts below it and 1 percent above it. Counts that noise alone can
+reach are set to 0 first.
 """
 
 from __future__ import annotations
@@ -24,27 +25,29 @@ from dpfit.data.dataset import Dataset, InMemory
 from dpfit.data.view import OpaqueView, View
 from dpfit.noise import INTEGERS, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
-from dpfit.privacy.check import count, one_of
 from dpfit.privacy.event import Event, Gaussian, Laplace
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer, option
 
 Floats = NDArray[np.float64]
 
 _POWERS = 2.0 ** np.arange(-20, 41)
 EDGES = np.concatenate([-_POWERS[::-1], [0.0], _POWERS])
 _LEFT_OUT = 0.01
+_ROWS = 2**16
+"""Records that are counted at a time."""
 
 
 @dataclass(frozen=True)
 class ColumnRanges(Spec):
-    """A range for each of the first ``columns``; ``labels`` adds the labels as a last column, or as the only one."""
+    """Ranges of the first ``columns``; ``labels`` adds labels as the last or the only column."""
 
     kind = "column_ranges"
     columns: int
     labels: bool = False
 
     def __post_init__(self) -> None:
-        count("columns", self.columns, 0 if self.labels else 1)
+        integer("columns", self.columns, 0 if self.labels else 1)
 
     @property
     def number(self) -> int:
@@ -63,8 +66,8 @@ class PrivateBounds(Mechanism):
     relation: str
 
     def __post_init__(self) -> None:
-        one_of("noise", self.noise, ("gaussian", "laplace"))
-        one_of("relation", self.relation, ("replace", "add_remove"))
+        option("noise", self.noise, ("gaussian", "laplace"))
+        option("relation", self.relation, ("replace", "add_remove"))
         _ = self.event
 
     @property
@@ -75,14 +78,20 @@ class PrivateBounds(Mechanism):
     def sensitivity(self) -> float:
         """How far one record moves all counts, in the norm of the noise."""
         moved = self.query.number * (1 if self.relation == "add_remove" else 2)
-        return math.nextafter(math.sqrt(moved), math.inf) if self.noise == "gaussian" else float(moved)
+        return (
+            math.nextafter(math.sqrt(moved), math.inf) if self.noise == "gaussian" else float(moved)
+        )
 
     def check(self, data: View) -> None:
         if isinstance(data, OpaqueView):
             got = type(data.given).__name__
-            raise ValueError(f"data must be a Dataset, got {got}; wrap it as InMemory(rows, labels)")
+            raise ValueError(
+                f"data must be a Dataset, got {got}; wrap it as InMemory(rows, labels)"
+            )
         if data.width < self.query.columns:
-            raise ValueError(f"data must have at least {self.query.columns} columns, got {data.width}")
+            raise ValueError(
+                f"data must have at least {self.query.columns} columns, got {data.width}"
+            )
 
     def run(self, data: View, run: Run) -> tuple[Floats, Floats]:
         noisy = self.noisy_counts(data, run)
@@ -95,20 +104,34 @@ class PrivateBounds(Mechanism):
         return np.asarray(data.reduce(self._counts_of))
 
     def _counts_of(self, chunk: Chunk) -> NDArray[np.int64]:
-        rows = chunk.rows[:, : self.query.columns]
-        rows = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
-        columns = [*rows.T, chunk.labels] if self.query.labels else list(rows.T)
-        return np.array([_histogram(column) for column in columns], dtype=np.int64)
+        total = np.zeros((self.query.number, len(EDGES) + 1), dtype=np.int64)
+        for start in range(0, len(chunk), _ROWS):
+            rows = chunk.rows[start : start + _ROWS, : self.query.columns]
+            rows = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+            labels = np.asarray(chunk.labels[start : start + _ROWS], dtype=np.float64)
+            # A record without an outcome counts nowhere, as in the fit that follows.
+            known = ~np.isnan(labels)
+            columns = [*rows[known].T, labels[known]] if self.query.labels else rows[known].T
+            total += np.array([_histogram(column) for column in columns], dtype=np.int64)
+        return total
 
     def noisy_counts(self, data: Dataset, run: Run) -> Floats:
         """Return the counts with noise."""
         counts, multiplier = self.counts(data), self.noise_multiplier
         if self.noise == "gaussian":
             return add_gaussian(
-                counts, l2_sensitivity=self.sensitivity, noise_multiplier=multiplier, source=run.noise, grid=INTEGERS
+                counts,
+                l2_sensitivity=self.sensitivity,
+                noise_multiplier=multiplier,
+                source=run.noise,
+                grid=INTEGERS,
             )
         return add_laplace(
-            counts, l1_sensitivity=self.sensitivity, noise_multiplier=multiplier, source=run.noise, grid=INTEGERS
+            counts,
+            l1_sensitivity=self.sensitivity,
+            noise_multiplier=multiplier,
+            source=run.noise,
+            grid=INTEGERS,
         )
 
     @property
@@ -116,16 +139,19 @@ class PrivateBounds(Mechanism):
         """Noise alone exceeds this in some bucket of some column with probability at most 0.001."""
         scale = self.noise_multiplier * self.sensitivity
         tail = 0.001 / (self.query.number * (len(EDGES) + 1))
-        return float(-ndtri(tail) * scale if self.noise == "gaussian" else scale * -math.log(2 * tail))
+        return float(
+            -ndtri(tail) * scale if self.noise == "gaussian" else scale * -math.log(2 * tail)
+        )
 
 
 def _histogram(values: NDArray[Any]) -> NDArray[np.int64]:
-    finite = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0)
+    values = np.asarray(values, dtype=np.float64)
+    finite = values[~np.isnan(values)]
     return np.bincount(np.searchsorted(EDGES, finite, side="right"), minlength=len(EDGES) + 1)
 
 
 def _range(counts: Floats) -> tuple[float, float]:
-    """Return the edges that leave out 1 percent of the counts on either side; [-1, 1] if all counts are 0."""
+    """Return edges that cut 1 percent of the counts on either side; [-1, 1] if all are 0."""
     total = counts.sum()
     if total <= 0:
         return -1.0, 1.0
@@ -152,9 +178,11 @@ class PrivateBoundsSearch(Algorithm[Answer]):
     tier = "recommended"
 
     def _plan(self, problem: Answer, budget: Budget) -> Plan:
-        """Plan one step with the smallest noise that meets the budget: Laplace for a pure one, Gaussian otherwise.
+        """Plan one step with the smallest noise: Laplace for pure budgets, Gaussian otherwise.
 
-        >>> plan = private_bounds.plan(Answer(n=1000, workload=ColumnRanges(5)), Budget(epsilon=1.0))
+        >>> plan = private_bounds.plan(
+        ...     Answer(n=1000, workload=ColumnRanges(5)), Budget(epsilon=1.0)
+        ... )
         >>> plan.mechanism.sensitivity, plan.guarantee.pure
         (10.0, 1.0)
         """
@@ -162,7 +190,11 @@ class PrivateBoundsSearch(Algorithm[Answer]):
         columns = cast(ColumnRanges, problem.workload)
         mechanism = calibrate(lambda m: PrivateBounds(noise, m, columns, budget.relation), budget)
         counted = Assumption("each record counts in one bucket of each column", "enforced")
-        theorem = "Laplace mechanism [Gan22, Fact 3]" if noise == "laplace" else "Gaussian mechanism [Gan22, Fact 15]"
+        theorem = (
+            "Laplace mechanism [Gan22, Fact 3]"
+            if noise == "laplace"
+            else "Gaussian mechanism [Gan22, Fact 15]"
+        )
         return Step(mechanism, Basis(theorem, budget.relation, budget.unit, (counted,), "exact"))
 
     def example(self, relation: str) -> Example:

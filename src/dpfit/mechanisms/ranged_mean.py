@@ -1,9 +1,11 @@
-"""The mean of one column when only a generous range is known: a private range first, then the mean inside it.
+"""The mean of a column with only a wide range known: a private range, then the mean.
 
-Guarantee: mu-GDP, the two stages composed. Reference: adaptive composition ([ASAP] Lemma 14); noisy histogram.
+Guarantee: mu-GDP, the two stages composed. Reference: adaptive composition ([ASAP] Lemma 14); noisy
+histogram.
 
-The plan fixes both noise multipliers. The range that the first stage releases sets the sensitivity of the second: noise
-is the planned multiplier times the sensitivity of the released range. So the event and the guarantee stay.
+The plan fixes both noise multipliers. The range that the first stage releases sets the sensitivity
+of the second: noise is the planned multiplier times the sensitivity of the released range. So the
+event and the guarantee stay.
 """
 
 from __future__ import annotations
@@ -31,16 +33,16 @@ from dpfit.core import (
 )
 from dpfit.data.arrays import array_of, as_rows
 from dpfit.data.view import View
-from dpfit.mechanisms.mean import BoundedMean, NoisyMean, mean_basis
+from dpfit.mechanisms.mean import BoundedMean, NoisyMean
 from dpfit.noise import INTEGERS, add_gaussian
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
-from dpfit.privacy.check import count, one_of
 from dpfit.privacy.event import Event, Gaussian
+from dpfit.privacy.validate import integer, option
 
 
 @dataclass(frozen=True)
 class PrivateRange(Mechanism):
-    """The span of the histogram bins of [lower, upper] whose noisy counts stand out of the noise."""
+    """Span of the bins of [lower, upper] whose noisy counts exceed the noise threshold."""
 
     kind = "private_range"
     noise_multiplier: float
@@ -51,8 +53,8 @@ class PrivateRange(Mechanism):
 
     def __post_init__(self) -> None:
         BoundedMean(self.lower, self.upper)
-        count("bins", self.bins)
-        one_of("relation", self.relation, ("replace", "add_remove"))
+        integer("bins", self.bins)
+        option("relation", self.relation, ("replace", "add_remove"))
         _ = self.event
 
     @property
@@ -61,7 +63,7 @@ class PrivateRange(Mechanism):
 
     @property
     def sensitivity(self) -> float:
-        """How far one record moves the counts: a replaced one moves two by one, an added or removed one moves one."""
+        """Sensitivity of the counts: replacing changes two by one, adding or removing one."""
         return math.nextafter(math.sqrt(2), 2) if self.relation == "replace" else 1.0
 
     @property
@@ -143,15 +145,21 @@ class RangedMean(Algorithm[Answer]):
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         relation = budget.relation
         counted = Assumption("each record counts in one histogram bin", "enforced")
-        why = Basis("Gaussian mechanism [Gan22, Fact 15]", relation, budget.unit, (counted,), "exact")
+        why = Basis(
+            "Gaussian mechanism [Gan22, Fact 15]", relation, budget.unit, (counted,), "exact"
+        )
 
         def stages(level: float) -> Composition:
-            first = PrivateRange(1 / math.sqrt(share) * level, query.lower, query.upper, bins, relation)
-            second = NoisyMean("gaussian", 1 / math.sqrt(1 - share) * level, query, problem.units, relation)
+            first = PrivateRange(
+                1 / math.sqrt(share) * level, query.lower, query.upper, bins, relation
+            )
+            second = NoisyMean(
+                "gaussian", 1 / math.sqrt(1 - share) * level, query, problem.units, relation
+            )
             return Composition(
                 (
                     Stage("range", Step(first, why)),
-                    Stage("mean", Step(second, mean_basis("gaussian", budget)), WithinRange("range")),
+                    Stage("mean", Step(second, second.basis(budget.unit)), WithinRange("range")),
                 )
             )
 
@@ -161,7 +169,9 @@ class RangedMean(Algorithm[Answer]):
         """Return records at one end of the range, one of which jumps to the other end or leaves."""
         problem = Answer(n=20, workload=BoundedMean(0.0, 4.0))
         low = np.full(20, 0.5)
-        return Example(problem, low, low[:-1] if relation == "add_remove" else np.append(low[:-1], 3.5))
+        return Example(
+            problem, low, low[:-1] if relation == "add_remove" else np.append(low[:-1], 3.5)
+        )
 
 
 ranged_mean = RangedMean()

@@ -1,11 +1,13 @@
-"""Generalized Gaussian counts whose largest noise values are corrected by sparse vector: a reference implementation.
+"""Generalized Gaussian counts, largest noise corrected by sparse vector: a reference.
 
-Guarantee: (epsilon, delta)-DP, the composition of the noisy counts y = answers + noise and of sparse vector on the
-noise, which is y - answers: given y, one neighbour change moves each of its entries by at most one. What is released
-is y minus the corrections; y itself never leaves. Reference: [Gan22] Theorems 18 and 37.
+Guarantee: (epsilon, delta)-DP, the composition of the noisy counts y = answers + noise and of
+sparse vector on the noise, which is y - answers: given y, one neighbour change moves each of its
+entries by at most one. What is released is y minus the corrections; y itself never leaves.
+Reference: [Gan22] Theorems 18 and 37.
 
-It is here to be compared with, not to be used: with the printed parameters nothing is ever corrected, and with tuned
-ones the gain over `generalized_gaussian` is a few percent at best (docs/explanation/queries.md).
+It is here to be compared with, not to be used: with the printed parameters nothing is ever
+corrected, and with tuned ones the gain over `generalized_gaussian` is a few percent at best
+(docs/explanation/queries.md).
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from typing import cast
 
 import numpy as np
 
-from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Run, Step
+from dpfit.core import Answer, Mechanism, Plan, Run, Step
 from dpfit.data.view import View
-from dpfit.mechanisms.counting import CountingQueries, Flags, Floats, counting_basis
-from dpfit.mechanisms.generalized_gaussian import GeneralizedGaussianCountNoise, best_shape, calibrated_scale
+from dpfit.mechanisms.additive import Floats, PowerNoise, SumAlgorithm
+from dpfit.mechanisms.counting import CountingQueries
 from dpfit.mechanisms.sparse_vector import SparseQueries, SparseVector
 from dpfit.privacy import Budget, calibrate, gaussian
 from dpfit.privacy.event import Composed, Event
@@ -30,21 +32,23 @@ class CorrectedCounts(Mechanism):
     """Noisy counts, and sparse vector on their noise."""
 
     kind = "corrected_counts"
-    noise: GeneralizedGaussianCountNoise
+    noise: PowerNoise
     correction: SparseVector
     workload: CountingQueries
     relation: str
 
     @property
     def event(self) -> Event:
-        return Composed((self.noise.event(self.workload.changed(self.relation)), self.correction.event))
+        return Composed(
+            (self.noise.event(self.workload.change(self.relation)), self.correction.event)
+        )
 
     def check(self, data: View) -> None:
-        self.workload.check(data.given)
+        self.workload.check(data)
 
     def run(self, data: View, run: Run) -> Floats:
-        answers = self.workload.answers(data.given)
-        noisy = self.noise.add(answers, self.workload.changed(self.relation), run.noise)
+        answers = self.workload.answers(data)
+        noisy = self.noise.add(answers, self.workload.change(self.relation), run.noise)
         return noisy - self.corrections(noisy - answers, run)
 
     def corrections(self, noise: Floats, run: Run) -> Floats:
@@ -59,7 +63,7 @@ class CorrectedCounts(Mechanism):
         return found
 
 
-class SparseCorrectedCounts(Algorithm[Answer]):
+class SparseCorrectedCounts(SumAlgorithm):
     """Generalized Gaussian counts, corrected by sparse vector.
 
     Guarantee: (epsilon, delta)-DP, by composition. Reference: [Gan22] Theorems 18 and 37.
@@ -68,12 +72,13 @@ class SparseCorrectedCounts(Algorithm[Answer]):
     name = "sparse_corrected"
     summary = "generalized Gaussian counts corrected by sparse vector (reference implementation)"
     reference = "[Gan22] Theorems 18 and 37"
-    solves = Answer
     workloads = (CountingQueries,)
     guarantees = ("approximate",)
 
     def _plan(self, problem: Answer, budget: Budget, *, hits: int = 1, share: float = 0.05) -> Plan:
-        """Plan one step that corrects at most ``hits`` answers with about ``share`` of the (squared) budget.
+        """Plan a step that corrects ``hits`` answers or fewer with about ``share`` of the budget.
+
+        The share is that of the squared budget where costs add in squares.
 
         >>> from dpfit.mechanisms.counting import Flags
         >>> budget = Budget(epsilon=1.0, delta=1e-6)
@@ -82,33 +87,28 @@ class SparseCorrectedCounts(Algorithm[Answer]):
         True
         """
         workload = cast(CountingQueries, problem.workload)
-        number, changed = workload.number, workload.changed(budget.relation)
-        shape = best_shape(number, changed, budget, "max")
-        scale = calibrated_scale(changed, shape, budget)
+        change = workload.change(budget.relation)
+        plain = PowerNoise.calibrated(change, budget)
         # Half for finding, half for answering; the whole is then scaled to the budget.
-        loss = gaussian.mu(float(budget.epsilon or 0.0), float(budget.delta or 0.0)) * math.sqrt(share / (2 * hits))
-        # About as many values of the noise as may be corrected lie above the threshold.
-        threshold = (
-            GeneralizedGaussianCountNoise(scale, shape).errors(number, changed).quantile(1 - min(hits / number, 0.5))
+        loss = gaussian.mu(float(budget.epsilon or 0.0), float(budget.delta or 0.0)) * math.sqrt(
+            share / (2 * hits)
         )
+        # About as many values of the noise as may be corrected lie above the threshold.
+        threshold = plain.errors(change).quantile(1 - min(hits / change.number, 0.5))
         queries = SparseQueries(threshold, hits, absolute=True)
 
         def mechanism(level: float) -> CorrectedCounts:
-            noise = GeneralizedGaussianCountNoise(level * scale, shape)
-            correction = SparseVector(loss / level, "gaussian", level / loss, queries, number)
+            noise = PowerNoise(level * plain.scale, plain.shape)
+            correction = SparseVector(
+                loss / level, "gaussian", level / loss, queries, change.number
+            )
             return CorrectedCounts(noise, correction, workload, budget.relation)
 
         theorem = (
-            "generalized Gaussian mechanism [Gan22, Theorem 17], accounted exactly; sparse vector [Gan22, Theorem 36]"
+            "generalized Gaussian mechanism [Gan22, Theorem 17], accounted exactly; sparse "
+            "vector [Gan22, Theorem 36]"
         )
-        return Step(calibrate(mechanism, budget), counting_basis(theorem, workload, budget))
-
-    def example(self, relation: str) -> Example:
-        """Return four queries, and neighbours whose answers all move by one."""
-        rows = np.zeros((4, 4))
-        rows[-1] = 1.0
-        neighbour = rows[:-1] if relation == "add_remove" else np.zeros((4, 4))
-        return Example(Answer(n=4, workload=Flags(4)), rows, neighbour)
+        return Step(calibrate(mechanism, budget), workload.basis(theorem, budget))
 
 
 sparse_corrected = SparseCorrectedCounts()

@@ -1,12 +1,13 @@
-"""Sparse vector: a stream of queries, of which the few above a threshold are found and, if asked for, answered.
+"""Sparse vector: find, and optionally answer, the few queries of a stream above a threshold.
 
-Guarantee: the composition of ``hits`` runs of above threshold, each epsilon-DP, and of ``hits`` noisy answers; however
-many queries are asked and however they are chosen. Reference: [Gan22] Theorem 36; Dwork and Roth (2014), Section 3.6.
-The printed split of the budget starves the answers (`theory.counting_queries.monograph_sparse_vector`);
-here both parts are accounted as what they are and calibrated together.
+Guarantee: the composition of ``hits`` runs of above threshold, each epsilon-DP, and of ``hits``
+noisy answers; however many queries are asked and however they are chosen. Reference: [Gan22]
+Theorem 36; Dwork and Roth (2014), Section 3.6. The printed split of the budget starves the answers
+(`theory.counting_queries.monograph_sparse_vector`); here both parts are accounted as what they are
+and calibrated together.
 
-After each hit the threshold is drawn again and every query has fresh noise: reusing either is the classical error. An
-answer has noise of its own, never that of the comparison.
+After each hit the threshold is drawn again and every query has fresh noise: reusing either is the
+classical error. An answer has noise of its own, never that of the comparison.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from typing import Any, cast
 import numpy as np
 
 from dpfit.core import Algorithm, Example, Interact, Interactive, Plan, Run, State, Step
-from dpfit.mechanisms.above_threshold import AboveThreshold, Query, ThresholdQueries, query_value
+from dpfit.mechanisms.above_threshold import AboveThreshold, Query, ThresholdQueries
 from dpfit.noise import add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
-from dpfit.privacy.check import count, number, one_of, positive
 from dpfit.privacy.event import Composed, Event, Gaussian, Laplace, Pure, Repeated
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer, option, positive, real
 
 
 @dataclass(frozen=True)
 class SparseQueries(Spec):
-    """Real queries, each moved by at most ``sensitivity`` by one neighbour change; ``hits`` of them may be found.
+    """Real queries of at most this ``sensitivity``; at most ``hits`` of them are found.
 
-    ``answers`` asks for the value of a query that is found; ``absolute`` compares absolute values with the threshold
-    (they move no further than the values do).
+    ``answers`` asks for the value of a query that is found; ``absolute`` compares absolute values
+    with the threshold (they move no further than the values do).
     """
 
     kind = "sparse_queries"
@@ -43,15 +44,15 @@ class SparseQueries(Spec):
     absolute: bool = False
 
     def __post_init__(self) -> None:
-        if not math.isfinite(number("threshold", self.threshold)):
+        if not math.isfinite(real("threshold", self.threshold)):
             raise ValueError(f"threshold must be finite, got {self.threshold!r}")
-        count("hits", self.hits)
+        integer("hits", self.hits)
         positive("sensitivity", self.sensitivity)
 
 
 @dataclass(frozen=True)
 class SparseVector(Interactive):
-    """The mechanism: ``epsilon`` for finding each hit, noise of ``noise_multiplier`` for answering it."""
+    """Spends ``epsilon`` to find each hit and noise of ``noise_multiplier`` to answer it."""
 
     kind = "sparse_vector"
     epsilon: float
@@ -62,9 +63,9 @@ class SparseVector(Interactive):
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
-        one_of("noise", self.noise, ("laplace", "gaussian"))
+        option("noise", self.noise, ("laplace", "gaussian"))
         positive("noise_multiplier", self.noise_multiplier)
-        count("rounds", self.rounds)
+        integer("rounds", self.rounds)
 
     @property
     def event(self) -> Event:
@@ -81,16 +82,20 @@ class SparseVector(Interactive):
         """Open the first search."""
         return {"search": self.search.init(data, run), "answers": (), "hits": 0}
 
-    def step(self, state: State, given: Query, data: Any, run: Run) -> tuple[State, float | bool | None]:
-        """Answer None below the threshold; above it the noisy value, or True if values were not asked for."""
-        return self.answer(state, query_value(given, data), run)
+    def step(
+        self, state: State, given: Query, data: Any, run: Run
+    ) -> tuple[State, float | bool | None]:
+        """Answer None below the threshold; above it the noisy value, or True without values."""
+        return self.answer(state, self.search.value(given, data), run)
 
     def answer(self, state: State, value: float, run: Run) -> tuple[State, float | bool | None]:
         """Answer a query of this value.
 
         A hit opens a new search, with a new threshold: reusing either noise is the classical error.
         """
-        search, found = self.search.compare(state["search"], abs(value) if self.queries.absolute else value, run)
+        search, found = self.search.compare(
+            state["search"], abs(value) if self.queries.absolute else value, run
+        )
         answer: float | bool | None = None
         if found:
             answer = self._noisy(value, run) if self.queries.answers else True
@@ -115,9 +120,13 @@ class SparseVector(Interactive):
         sensitivity, multiplier = self.queries.sensitivity, self.noise_multiplier
         values, source = np.array([value]), run.noise
         if self.noise == "laplace":
-            noisy = add_laplace(values, l1_sensitivity=sensitivity, noise_multiplier=multiplier, source=source)
+            noisy = add_laplace(
+                values, l1_sensitivity=sensitivity, noise_multiplier=multiplier, source=source
+            )
         else:
-            noisy = add_gaussian(values, l2_sensitivity=sensitivity, noise_multiplier=multiplier, source=source)
+            noisy = add_gaussian(
+                values, l2_sensitivity=sensitivity, noise_multiplier=multiplier, source=source
+            )
         return float(noisy[0])
 
 
@@ -130,8 +139,8 @@ def sparse_event(queries: SparseQueries, epsilon: float, answer: Event) -> Event
 class SparseVectorSearch(Algorithm[Interact]):
     """Find and answer the few queries of a stream that are above a threshold.
 
-    Guarantee: the composition of ``hits`` searches and ``hits`` noisy answers, for any number and choice of queries.
-    Reference: [Gan22] Theorem 36; Dwork and Roth (2014) Section 3.6.
+    Guarantee: the composition of ``hits`` searches and ``hits`` noisy answers, for any number and
+    choice of queries. Reference: [Gan22] Theorem 36; Dwork and Roth (2014) Section 3.6.
     """
 
     name = "sparse_vector"
@@ -143,7 +152,7 @@ class SparseVectorSearch(Algorithm[Interact]):
     tier = "specialised"
 
     def _plan(self, problem: Interact, budget: Budget, *, share: float = 0.6) -> Plan:
-        """Plan one interactive step; ``share`` of each hit's loss is for finding it, the rest for answering it.
+        """Plan one interactive step; ``share`` of a hit's loss finds it, the rest answers it.
 
         Answers have Laplace noise under a pure budget and Gaussian noise under any other.
 
@@ -165,7 +174,9 @@ class SparseVectorSearch(Algorithm[Interact]):
         """Return counts of ones; a one becomes a zero or leaves."""
         problem = Interact(n=3, workload=SparseQueries(threshold=2.0, hits=2), rounds=4)
         ones = np.ones(3)
-        return Example(problem, ones, ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0]))
+        return Example(
+            problem, ones, ones[:-1] if relation == "add_remove" else np.array([1.0, 1.0, 0.0])
+        )
 
 
 def sparse_basis(budget: Budget) -> Basis:

@@ -9,6 +9,7 @@ from dpfit.models.table import ESTIMATORS
 
 _PUBLIC = {
     **{name: row.module for name, row in ESTIMATORS.items()},
+    "ClassesAssumed": "dpfit.models.leaks",
     "LeakWarning": "dpfit.models.leaks",
     "ModelFileDamaged": "dpfit.models.files",
     "PrivateScore": "dpfit.models.scores",
@@ -21,7 +22,8 @@ __all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
-    # Names are imported on first use: the command line reads the table of estimators without scikit-learn.
+    # Names are imported on first use: the command line reads the table of estimators without
+    # scikit-learn.
     if name not in _PUBLIC:
         raise AttributeError(f"module 'dpfit.models' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)

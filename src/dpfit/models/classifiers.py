@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 
+from dpfit.data.cells import has_no_dtype
 from dpfit.data.schema import Category
 from dpfit.losses import Logistic, SmoothedHinge, Softmax
 from dpfit.losses.base import Loss
 from dpfit.models.base import atomic_fit
-from dpfit.models.inputs import as_numbers, dtypes_of, holds_numbers, is_boolean, row_products
-from dpfit.models.leaks import CLASSES_LEAK, LeakWarning, is_from_data, warn_caller, warn_of_score
+from dpfit.models.inputs import (
+    Column,
+    Floats,
+    Rows,
+    Values,
+    as_numbers,
+    dtypes_of,
+    holds_numbers,
+    is_boolean,
+    labels_of,
+    row_products,
+)
+from dpfit.models.leaks import (
+    CLASSES_LEAK,
+    LeakWarning,
+    is_from_data,
+    warn_caller,
+    warn_of_classes,
+    warn_of_score,
+)
 from dpfit.models.linear import PrivateModel
 from dpfit.privacy import Budget
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False)
@@ -27,20 +45,23 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
     """Classes from public facts, margins from the weights."""
 
     _: KW_ONLY
-    classes: Any = None
+    classes: Column = None
 
     @atomic_fit
-    def fit(self, X: Any, y: Any, user_ids: Any = None) -> Self:
+    def fit(self, X: Rows, y: Column, user_ids: Column = None) -> Self:
         """Fit the model; charges the ledger, if there is one, before the records are read.
 
-        Classes are public: those of ``classes``, of a boolean or categorical dtype, 0 and 1 for numbers, or the
-        categories of the target of ``schema`` for strings.
+        Classes are public: those of ``classes``, of a boolean or categorical dtype, the categories
+        of the target of ``schema`` for strings, or 0 and 1 for numbers, which a `ClassesAssumed`
+        warning says.
         """
         rows, labels = self._validated(X, y)
         if is_from_data(self.classes):
             self.classes_ = _classes_from_data(labels)
         else:
             self.classes_ = public_classes(self.classes, y, self._categories)
+            if self.classes is None and is_assumed(y):
+                warn_of_classes()
         if len(self.classes_) < 2:
             raise ValueError("a classifier needs at least two declared classes; got 1 class")
         release, scaling, weights = self._release(rows, self._public_labels(labels), user_ids)
@@ -60,28 +81,28 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
     def _leaks(self) -> tuple[str, ...]:
         return (CLASSES_LEAK,) if is_from_data(self.classes) else ()
 
-    def _public_labels(self, labels: Any) -> Floats:
+    def _public_labels(self, labels: Column) -> Floats:
         codes = class_codes(self.classes_, labels)
-        return codes if len(self.classes_) > 2 else np.where(codes > 0, 1.0, -1.0)
+        return codes if len(self.classes_) > 2 else 2 * codes - 1
 
     def _n_classes(self) -> int:
-        """Return the number of classes: the declared ones, or those of the fit; two if neither is known."""
+        """Return the number of classes: declared, or those of the fit; two if unknown."""
         if self.classes is None or is_from_data(self.classes):
             return len(getattr(self, "classes_", self._categories or (0, 1)))
         return len(sorted_classes(self.classes))
 
-    def decision_function(self, X: Any) -> Floats:
+    def decision_function(self, X: Rows) -> Floats:
         """Margins: one number per row for two classes, one per class for more."""
         margins = row_products(self._rows(X), self.weights_)
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Rows) -> Values:
         """The class with the largest margin."""
         margins = self.decision_function(X)
         places = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
         return np.asarray(self.classes_[places])
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Column, sample_weight: Column = None) -> float:
         """Mean accuracy: NOT private if the records are; `dpfit.models.private_score` is."""
         warn_of_score()
         return float(super().score(X, y, sample_weight))
@@ -90,33 +111,43 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
 class LogisticRegression(PrivateClassifier):
     """Logistic regression under differential privacy; binary and multinomial.
 
-    Guarantee: (epsilon, delta)-DP for one record, pure if ``delta`` is 0; ``guarantee_`` has it with its basis.
+    Guarantee: (epsilon, delta)-DP for one record, pure if ``delta`` is 0; ``guarantee_`` has it
+    with its basis.
 
     Parameters
     ----------
     epsilon, delta
         The budget of one fit.
     relation, n_declared, max_rows_per_user
-        The neighbouring relation: "replace" (one record changes its values; the number of records is public) or
-        "add_remove" (then ``n_declared``, a public number near that of the records, must be given). With ``user_ids``
-        in `fit`, users are protected instead of records: at most ``max_rows_per_user`` records of each are used.
+        The neighbouring relation: "replace" (one record changes its values; the number of records
+        is public) or "add_remove" (then ``n_declared``, a public number near that of the records,
+        must be given). With ``user_ids`` in `fit`, users are protected instead of records: at most
+        ``max_rows_per_user`` records of each are used.
     row_norm, bounds
-        Public facts about the columns: ranges ``(lower, upper)`` (numbers, or one for each column), which scale the
-        columns to [-1, 1]; or the largest norm of a row. Longer rows are scaled down. Neither given: ranges are found
-        with a tenth of the budget. "from_data": ranges are read off the records, which leaks.
+        Public facts about the columns: ranges ``(lower, upper)`` (numbers, or one for each column),
+        which scale the columns to [-1, 1]; or the largest norm of a row. Longer rows are scaled
+        down. Neither given: ranges are found with a tenth of the budget. "from_data": ranges are
+        read off the records, which leaks.
     classes
-        The classes, if neither the dtype of ``y`` or the target of ``schema`` gives them nor they are 0 and 1.
-        "from_data" leaks.
+        The classes, if neither the dtype of ``y`` or the target of ``schema`` gives them nor they
+        are 0 and 1. "from_data" leaks.
     public
-        ``(X0, y0)``: records that need no protection, such as open data of the same kind. The fit starts from them; the
-        guarantee is for the private records only. Needs ``delta > 0``.
+        ``(X0, y0)``: records that need no protection, such as open data of the same kind. The fit
+        starts from them; the guarantee is for the private records only. Needs ``delta > 0``.
     fit_intercept, ridge
-        The objective is the mean loss plus ``ridge / 2`` times the squared norm of the scaled weights.
+        The objective is the mean loss plus ``ridge / 2`` times the squared norm of the scaled
+        weights.
+    l1_radius
+        Declares that few columns matter: the coefficients of the scaled columns sum to at most this
+        number in absolute value; the intercept does not count. ``solver="auto"`` then considers
+        `sparse_descent`, and ``chosen_columns_`` names the columns of the fit. Needs ``bounds`` or
+        ``schema``.
     solver, max_passes
-        "auto", the name of a minimizer of `dpfit algorithms`, or the object: ``solver=noisy_gd.using(clip_norm=0.5)``.
+        "auto", the name of a minimizer of `dpfit algorithms`, or the object:
+        ``solver=noisy_gd.using(clip_norm=0.5)``.
     ledger, dataset
-        A `dpfit.Ledger` (or its path) and the name under which the data's budget is registered. Its currency decides
-        among solvers: those with the lowest privacy cost come first.
+        A `dpfit.Ledger` (or its path) and the name under which the data's budget is registered. Its
+        currency decides among solvers: those with the lowest privacy cost come first.
     random_state
         An RNG seed, for tests: a seeded fit is not private.
 
@@ -135,21 +166,23 @@ class LogisticRegression(PrivateClassifier):
         number = self._n_classes()
         return (Softmax(number) if number > 2 else Logistic(),)
 
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: Rows) -> Floats:
         """The probability of each class."""
         margins = self.decision_function(X)
-        logits = np.stack([np.zeros_like(margins), margins], axis=1) if margins.ndim == 1 else margins
+        logits = (
+            np.stack([np.zeros_like(margins), margins], axis=1) if margins.ndim == 1 else margins
+        )
         powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
-    def predict_log_proba(self, X: Any) -> Floats:
+    def predict_log_proba(self, X: Rows) -> Floats:
         """The logarithm of the probability of each class."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
 
 class LinearSVC(PrivateClassifier):
-    """A linear support vector machine with a smoothed hinge, under differential privacy; two classes.
+    """A linear support vector machine with smoothed hinge and two classes, under DP.
 
     Guarantee and parameters as `LogisticRegression`.
 
@@ -162,36 +195,51 @@ class LinearSVC(PrivateClassifier):
     def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
         if self._n_classes() > 2:
             raise ValueError(
-                "Only binary classification is supported. The type of the target is multiclass: use LogisticRegression"
+                "Only binary classification is supported. The type of the target is multiclass: "
+                "use LogisticRegression"
             )
         return (SmoothedHinge(0.5),)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 
 
-def public_classes(classes: Any, y: Any, categories: tuple[str, ...] | None = None) -> NDArray[Any]:
+def public_classes(classes: Column, y: Column, categories: tuple[str, ...] | None = None) -> Values:
     """The classes that are public, sorted.
 
-    These are the declared ones, those of a boolean or categorical dtype, 0 and 1 for numbers, or the ``categories`` of
-    a schema for texts.
+    These are the declared ones, those of a boolean or categorical dtype, 0 and 1 for numbers, or
+    the ``categories`` of a schema for texts.
 
-    >>> public_classes(["well", "sick"], None), public_classes(None, [True, False])
+    >>> public_classes(["well", "sick"], None), public_classes(None, np.array([True, False]))
     (array(['sick', 'well'], dtype='<U4'), array([False,  True]))
     """
     if classes is not None:
         declared = sorted_classes(classes)
-        if y is not None and declared.dtype.kind not in "biufO" and holds_numbers(dtypes_of(y)[0]):
+        if (
+            y is not None
+            and declared.dtype.kind not in "biufO"
+            and any(map(holds_numbers, dtypes_of(y)))
+        ):
             raise ValueError(
-                "the declared classes are texts and the labels are numbers, so that none of them could be a class: "
+                "the declared classes are texts and the labels are numbers, so that none of them "
+                "could be a class: "
                 "declare numbers, or give the labels as texts"
             )
         return declared
+    if has_no_dtype(y):
+        if categories is not None:
+            return sorted_classes(categories)
+        raise ValueError(
+            "labels in a list have no dtype that could tell the classes: declare them "
+            "(classes=[0, 1], say), or give "
+            "the labels as an array"
+        )
     dtype = dtypes_of(y)[0]
     listed = getattr(dtype, "categories", None)
-    # Those of a Categorical of polars are not in its dtype: they are what occurred so far, in this column or another.
+    # Those of a Categorical of polars are not in its dtype: they are what occurred so far, in this
+    # column or another.
     if listed is not None and np.ndim(listed) == 1:
         return sorted_classes(listed)
     if is_boolean(dtype):
@@ -201,53 +249,68 @@ def public_classes(classes: Any, y: Any, categories: tuple[str, ...] | None = No
     if categories is not None:
         return sorted_classes(categories)
     raise ValueError(
-        "these labels are texts or objects: declare the classes (classes=[...]), or give the column a dtype that lists "
-        "them (category of pandas, Enum of polars); reading them off the records would tell which ones occur "
+        "these labels are texts or objects: declare the classes (classes=[...]), or give the "
+        "column a dtype that lists "
+        "them (category of pandas, Enum of polars); reading them off the records would tell "
+        "which ones occur "
         "(classes='from_data' does that, with a warning)"
     )
 
 
-def sorted_classes(classes: Any) -> NDArray[Any]:
-    """Declared classes in the order of scikit-learn, whose metrics take the columns of probabilities to be sorted."""
+def is_assumed(y: Column) -> bool:
+    """Return whether the dtype of labels is one of numbers, so that classes 0 and 1 are assumed."""
+    dtype = None if has_no_dtype(y) else dtypes_of(y)[0]
+    listed = getattr(dtype, "categories", None)
+    return holds_numbers(dtype) and not is_boolean(dtype) and listed is None
+
+
+def sorted_classes(classes: Column) -> Values:
+    """Declared classes in scikit-learn's order: metrics expect sorted probability columns."""
     given = np.asarray(classes)
     try:
         found = np.unique(given)
         values = np.unique(found.astype(np.float64)) if found.dtype.kind in "biuf" else found
     except TypeError:
-        raise ValueError("classes must be all numbers or all texts, so that they can be sorted") from None
+        raise ValueError(
+            "classes must be all numbers or all texts, so that they can be sorted"
+        ) from None
     finite = values.dtype.kind != "f" or bool(np.isfinite(values).all())
     if given.ndim != 1 or len(values) < len(given) or not finite:
         raise ValueError("classes must be a list of texts or finite numbers, each of them once")
     return found
 
 
-def _classes_from_data(labels: NDArray[Any]) -> NDArray[Any]:
+def _classes_from_data(labels: Values) -> Values:
     warn_caller(
-        "classes='from_data' reads the classes off the records: the guarantee does not cover what they tell",
+        "classes='from_data' reads the classes off the records: the guarantee does not cover "
+        "what they tell",
         LeakWarning,
     )
-    check_classification_targets(labels)
-    return np.unique(labels)
+    found = np.asarray(labels.tolist()) if labels.dtype == object else labels
+    check_classification_targets(found)
+    return np.unique(found)
 
 
-def class_codes(classes: NDArray[Any], labels: Any) -> Floats:
+def class_codes(classes: Values, labels: Column) -> Floats:
     """The place of each label among the sorted classes, from that label alone.
 
-    Numbers go to the nearest class; what is neither a number nor a class goes to the first.
+    Numbers go to the nearest class. What is neither a number nor a class is a missing outcome, NaN.
 
     >>> class_codes(np.array([0, 1, 5]), [-np.inf, 1, 1e300, None, 4]).tolist()
-    [0.0, 1.0, 2.0, 0.0, 2.0]
+    [0.0, 1.0, 2.0, nan, 2.0]
     """
     if classes.dtype.kind in "biuf":
         numbers, kinds = as_numbers(labels), classes.astype(np.float64)
         nearest = np.searchsorted(kinds[:-1] / 2 + kinds[1:] / 2, numbers)
-        return np.where(np.isnan(numbers), 0.0, nearest)
+        return np.where(np.isnan(numbers), np.nan, nearest)
     places = {label: float(place) for place, label in enumerate(classes.tolist())}
-    return np.array([_place(places, label) for label in np.asarray(labels).tolist()], dtype=np.float64)
+    return np.array(
+        [_place(places, label) for label in labels_of(labels).tolist()], dtype=np.float64
+    )
 
 
-def _place(places: dict[Any, float], label: Any) -> float:
+def _place(places: dict[Hashable, float], label: Hashable) -> float:
     try:
-        return places.get(label, 0.0)
+        return places.get(label, np.nan)
     except TypeError:  # a list, say, which cannot be looked up
-        return 0.0
+        return np.nan

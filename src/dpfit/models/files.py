@@ -1,24 +1,30 @@
-"""Fitted models as JSON: parameters, fitted values, plan and guarantee. No pickle: loading runs no code of the file."""
+"""Fitted models as JSON: parameters, values, plan, guarantee. Loading runs no stored code.
+
+There is no pickle.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dpfit.core import plan_from_json
 from dpfit.data.schema import Schema
 from dpfit.models.base import FORMER, PrivateEstimator
-from dpfit.models.classifiers import PrivateClassifier
+from dpfit.models.classifiers import PrivateClassifier, sorted_classes
+from dpfit.models.inputs import Floats
+from dpfit.models.linear import PrivateModel
 from dpfit.models.location import PrivateLocation
 from dpfit.models.scaling import Scaling
 from dpfit.models.table import ESTIMATORS
-from dpfit.privacy import Guarantee
+from dpfit.privacy import Budget, Guarantee
 from dpfit.privacy.event import Composed, Event
-from dpfit.privacy.spec import digest, from_json
+from dpfit.privacy.spec import Json, digest, from_json
+from dpfit.privacy.validate import integer, non_negative
 
 FORMAT = "dpfit model 2"
 OLD_FORMAT = "dpfit model 1"
@@ -45,32 +51,37 @@ def save(model: PrivateEstimator, path: str | Path) -> None:
     Path(path).write_text(json.dumps(model_to_json(model), indent=1) + "\n", encoding="utf-8")
 
 
-def load(path: str | Path) -> Any:
-    """Read a model that `save` wrote; raise `ModelFileDamaged` if the file was cut or changed by accident.
+def load(path: str | Path) -> PrivateEstimator:
+    """Read a model that `save` wrote; raise `ModelFileDamaged` if the file was changed or cut.
 
-    The digest in the file detects damage, not a forger, who can write a new one: keep files where only those who may
-    change models can write. Whoever wrote it, loading runs no code of the file.
+    The digest in the file detects damage, not a forger, who can write a new one: keep files where
+    only those who may change models can write. Whoever wrote it, loading runs no code of the file.
     """
     return model_from_json(read_json(path, (FORMAT, OLD_FORMAT)), path)
 
 
-def model_to_json(model: Any) -> dict[str, Any]:
+def model_to_json(model: PrivateEstimator) -> dict[str, Json]:
     """Return a fitted model as a dictionary of plain values, with a digest."""
     row = ESTIMATORS.get(type(model).__name__)
     if row is None or row.load() is not type(model) or not hasattr(model, "plan_"):
-        raise ValueError(f"only fitted models of dpfit can be saved: {', '.join(sorted(ESTIMATORS))}")
+        raise ValueError(
+            f"only fitted models of dpfit can be saved: {', '.join(sorted(ESTIMATORS))}"
+        )
     return sealed(_content(model))
 
 
-def model_from_json(content: dict[str, Any], source: str | Path = "the model") -> Any:
+def model_from_json(content: dict[str, Json], source: str | Path = "the model") -> PrivateEstimator:
     """Return the model that `model_to_json` wrote; errors name ``source``, the user's file.
 
-    A file of format 1 is checked as it was written: against its digest and its stored guarantee. A file of format 2 is
-    also compared with what the model writes again, so that nothing in it goes unread.
+    A file of format 1 is checked as it was written: against its digest and its stored guarantee. A
+    file of format 2 is also compared with what the model writes again, so that nothing in it goes
+    unread.
     """
     content = unsealed(content, source)
     if content.get("format") not in (FORMAT, OLD_FORMAT):
-        raise ModelFileDamaged(f"{source} does not hold a model of format {FORMAT!r}; fit or save the model again")
+        raise ModelFileDamaged(
+            f"{source} does not hold a model of format {FORMAT!r}; fit or save the model again"
+        )
     try:
         model, stored = _model(content), Guarantee.from_json(content["guarantee"])
         same = _says_the_same(stored, model.guarantee_)
@@ -80,16 +91,30 @@ def model_from_json(content: dict[str, Any], source: str | Path = "the model") -
         else:
             same &= stored.basis.theorem == model.guarantee_.basis.theorem
             whole = _is_written_again(content, {**_content(model), "guarantee": stored.to_json()})
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise ModelFileDamaged(f"{source} does not hold a whole model ({type(error).__name__})") from None
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        raise ModelFileDamaged(
+            f"{source} does not hold a whole model ({type(error).__name__})"
+        ) from None
     if not same:
-        raise ModelFileDamaged(f"{source} promises something else than its plan does; fit or save the model again")
+        raise ModelFileDamaged(
+            f"{source} promises something else than its plan does; fit or save the model again"
+        )
     if not whole:
-        raise ModelFileDamaged(f"{source} holds more or other things than a model; fit or save the model again")
+        raise ModelFileDamaged(
+            f"{source} holds more or other things than a model; fit or save the model again"
+        )
     return model
 
 
-def read_json(path: str | Path, formats: tuple[str, ...]) -> dict[str, Any]:
+def read_json(path: str | Path, formats: tuple[str, ...]) -> dict[str, Json]:
     """Return the dictionary in a file of one of these formats."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -99,24 +124,35 @@ def read_json(path: str | Path, formats: tuple[str, ...]) -> dict[str, Any]:
         raise ModelFileDamaged(f"{path} is not a model file, or it was cut") from None
     found = content.get("format") if isinstance(content, dict) else None
     if found not in formats:
-        raise ModelFileDamaged(f"{path} is not a model file: format must be {formats[0]!r}, got {str(found)[:40]!r}")
+        raise ModelFileDamaged(
+            f"{path} is not a model file: format must be {formats[0]!r}, got {str(found)[:40]!r}"
+        )
     return dict(content)
 
 
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
+def as_object(value: Json) -> dict[str, Json]:
+    """Return a JSON object; TypeError for any other value."""
+    if not isinstance(value, dict):
+        raise TypeError(f"a JSON object is needed, got {type(value).__name__}")
+    return value
+
+
+def sealed(content: dict[str, Json]) -> dict[str, Json]:
     """Return the content with its digest."""
     return {**content, "sha256": digest(content)}
 
 
-def unsealed(content: dict[str, Any], source: str | Path) -> dict[str, Any]:
+def unsealed(content: dict[str, Json], source: str | Path) -> dict[str, Json]:
     """Return the content without its digest, which must be right."""
     inner = {key: value for key, value in content.items() if key != "sha256"}
     if content.get("sha256") != digest(inner):
-        raise ModelFileDamaged(f"{source} was changed after it was written; fit or save the model again")
+        raise ModelFileDamaged(
+            f"{source} was changed after it was written; fit or save the model again"
+        )
     return inner
 
 
-def _content(model: Any) -> dict[str, Any]:
+def _content(model: PrivateEstimator) -> dict[str, Json]:
     given = model.get_params(deep=False)
     given |= {new: given[old] for old, new in FORMER.items() if given[old] is not None}
     params = {key: _plain(key, value) for key, value in given.items() if key not in _NOT_SAVED}
@@ -134,24 +170,30 @@ def _content(model: Any) -> dict[str, Any]:
     }
 
 
-def _model(content: dict[str, Any]) -> Any:
-    parameters: dict[str, Any] = {FORMER.get(name, name): value for name, value in content["parameters"].items()}
-    if parameters.get("schema"):
-        parameters["schema"] = from_json(parameters["schema"], Schema)
-    model = ESTIMATORS[content["model"]].load()(**parameters)
+def _model(content: dict[str, Json]) -> PrivateEstimator:
+    stored, fitted = as_object(content["parameters"]), as_object(content["fitted"])
+    parameters: dict[str, Json | Schema] = {
+        FORMER.get(name, name): value for name, value in stored.items()
+    }
+    if schema := stored.get("schema"):
+        parameters["schema"] = from_json(schema, Schema)
+    make: Callable[..., PrivateEstimator] = ESTIMATORS[str(content["model"])].load()
+    model = make(**parameters)
     for key in _ARRAYS:
-        if key in content["fitted"]:
-            setattr(model, key, _from_array(content["fitted"][key]))
-    model.n_features_in_, model.n_iter_ = content["n_features"], content["n_iter"]
-    model.private_, model.plan_ = content["private"], plan_from_json(content["plan"])
+        if key in fitted:
+            setattr(model, key, _from_array(as_object(fitted[key])))
+    model.n_features_in_ = integer("n_features", content["n_features"], least=0)
+    model.n_iter_ = integer("n_iter", content["n_iter"])
+    model.private_, model.plan_ = content["private"] is True, plan_from_json(content["plan"])
     model.guarantee_ = model._shown(model.plan_)
     model.scaling_ = from_json(content["scaling"], Scaling)
     _check_shapes(model)
+    _check_parameters(model)
     return model
 
 
-def _check_shapes(model: Any) -> None:
-    """Refuse values that are missing or do not fit each other, which would show in a prediction at the earliest."""
+def _check_shapes(model: PrivateEstimator) -> None:
+    """Refuse missing or mismatched values, which otherwise show in a prediction at the earliest."""
     columns = model.n_features_in_
     if isinstance(model, PrivateLocation):
         fits = model.location_.shape == np.array(model.scaling_.lower).shape == (columns,)
@@ -161,14 +203,46 @@ def _check_shapes(model: Any) -> None:
         coef, intercept = model.scaling_.unscaled(model.weights_)
         fits = coef.shape == (lines if lines > 2 else 1, columns)
         fits &= (np.size(model.coef_), np.size(model.intercept_)) == (coef.size, intercept.size)
+        finite = bool(np.isfinite(model.weights_).all())
+        fits = fits and finite and _is_read_off(coef, intercept, model)
+        if isinstance(model, PrivateClassifier):
+            fits &= np.array_equal(sorted_classes(model.classes_), model.classes_)
     if not fits:
         raise ValueError("parts of the model do not fit each other")
 
 
+def _is_read_off(coef: Floats, intercept: Floats, model: PrivateModel) -> bool:
+    """Whether coefficients and intercepts are those of the weights."""
+    pairs = ((coef, model.coef_), (intercept, model.intercept_))
+    return all(
+        np.allclose(np.ravel(ours), np.ravel(theirs), rtol=1e-9, atol=0.0) for ours, theirs in pairs
+    )
+
+
+def _check_parameters(model: PrivateEstimator) -> None:
+    """Refuse parameters with which no model could be fitted again."""
+    budget = Budget(epsilon=model.epsilon, delta=model.delta or None, relation=model._relation)
+    columns = model.n_features_in_
+    if isinstance(model, PrivateModel):
+        columns = columns if model.schema is None else len(model.schema.names)
+        model._losses(budget, 1, max(1, columns))
+        non_negative("ridge", model.ridge)
+        if not isinstance(model.fit_intercept, bool) or not isinstance(model.solver, str):
+            raise ValueError("fit_intercept must be true or false, and solver a name")
+    if isinstance(model, PrivateModel | PrivateLocation):
+        model._public_scaling(columns)
+
+
 def _says_the_same(one: Guarantee, other: Guarantee) -> bool:
-    """Whether two guarantees agree, whatever the order of assumptions and the nesting of compositions."""
+    """Whether guarantees agree, whatever the order of assumptions or nesting of compositions."""
     first, second = (
-        (_composed(each.event), each.basis.relation, each.basis.unit, each.basis.arithmetic, {*each.basis.assumptions})
+        (
+            _composed(each.event),
+            each.basis.relation,
+            each.basis.unit,
+            each.basis.arithmetic,
+            {*each.basis.assumptions},
+        )
         for each in (one, other)
     )
     return first == second
@@ -176,40 +250,54 @@ def _says_the_same(one: Guarantee, other: Guarantee) -> bool:
 
 def _composed(event: Event) -> tuple[Event, ...]:
     """The events of nested compositions, in one tuple."""
-    return tuple(one for part in event.events for one in _composed(part)) if isinstance(event, Composed) else (event,)
+    return (
+        tuple(one for part in event.events for one in _composed(part))
+        if isinstance(event, Composed)
+        else (event,)
+    )
 
 
-def _is_written_again(content: Any, again: Any) -> bool:
-    """Whether ``again`` has all that ``content`` has. It may have more: fields that later versions added."""
+def _is_written_again(content: Json, again: Json) -> bool:
+    """Whether ``again`` has all of ``content``, and perhaps fields added by later versions."""
     if isinstance(content, dict) and isinstance(again, dict):
-        return all(key in again and _is_written_again(part, again[key]) for key, part in content.items())
+        return all(
+            key in again and _is_written_again(part, again[key]) for key, part in content.items()
+        )
     if isinstance(content, list) and isinstance(again, list):
         return len(content) == len(again) and all(map(_is_written_again, content, again))
     return json.dumps(content) == json.dumps(again)
 
 
-def _plain(name: str, value: Any) -> Any:
+def _plain(name: str, value: object) -> Json:
     """A parameter as JSON; arrays become lists, and a solver that is an object its name."""
     if isinstance(value, Schema):
         return value.to_json()
     if isinstance(value, range) or hasattr(value, "__array__"):
-        return np.asarray(value).tolist()
+        plain: Json = np.asarray(value).tolist()
+        return plain
     if isinstance(value, tuple | list):
         return [_plain(name, one) for one in value]
     if name == "solver" and isinstance(named := getattr(value, "name", None), str):
         return named
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise ValueError(f"{name} must be numbers or strings in a saved model, got {type(value).__name__}; set_params it")
+    raise ValueError(
+        f"{name} must be numbers or strings in a saved model, got {type(value).__name__}; "
+        "set_params it"
+    )
 
 
-def _array(value: Any) -> dict[str, Any]:
+def _array(value: object) -> dict[str, Json]:
     array = np.asarray(value)
     if not all(isinstance(one, bool | int | float | str) for one in array.ravel().tolist()):
         raise ValueError("classes must be numbers or strings in a saved model; fit to such labels")
-    return {"dtype": "object" if array.dtype.kind == "O" else array.dtype.str, "values": array.tolist()}
+    return {
+        "dtype": "object" if array.dtype.kind == "O" else array.dtype.str,
+        "values": array.tolist(),
+    }
 
 
-def _from_array(value: dict[str, Any]) -> Any:
-    array = np.array(value["values"], dtype=object if value["dtype"] == "object" else np.dtype(value["dtype"]))
+def _from_array(value: dict[str, Json]) -> object:
+    dtype = str(value["dtype"])
+    array = np.array(value["values"], dtype=object if dtype == "object" else np.dtype(dtype))
     return array if array.ndim else array.item()

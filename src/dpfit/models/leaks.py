@@ -1,10 +1,9 @@
-"""What models say of results that no guarantee covers, and of arguments that have another name by now."""
+"""Warnings of models: results without a guarantee, and renamed arguments."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
 
 FROM_DATA = "from_data"
 """Value of ``bounds`` and ``classes`` that reads them off the records, which leaks."""
@@ -17,13 +16,17 @@ class LeakWarning(UserWarning):
     """A result depends on the records, and no guarantee covers it."""
 
 
-def is_from_data(value: Any) -> bool:
-    """Return whether a parameter says that it is read off the records; an array has no one answer to a comparison."""
+class ClassesAssumed(UserWarning):
+    """A classifier was fitted to numbers whose classes nobody declared."""
+
+
+def is_from_data(value: object) -> bool:
+    """Return whether a parameter is "from_data"; comparing an array has no single answer."""
     return isinstance(value, str) and value == FROM_DATA
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line that called a model, however deep the call: Python shows a warning once for each line."""
+    """Warn at the line that called a model, at any depth: Python warns once for each line."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals["__name__"].startswith("dpfit.models."):
         level, frame = level + 1, frame.f_back
@@ -37,12 +40,25 @@ def warn_renamed(old: str, new: str) -> None:
 
 def warn_seeded(what: str) -> None:
     """Warn that a release with an RNG seed is not private."""
-    warn_caller(f"random_state fixes the noise: whoever knows it can subtract the noise, so this {what} is not private")
+    warn_caller(
+        f"random_state fixes the noise: whoever knows it can subtract the noise, so this {what} "
+        "is not private"
+    )
+
+
+def warn_of_classes() -> None:
+    """Warn that two classes are assumed; the text is the same for all labels."""
+    warn_caller(
+        "labels are numbers without declared classes: 0 and 1 are assumed, and each label counts "
+        "as the nearer one; declare others, as in classes=[1, 2]",
+        ClassesAssumed,
+    )
 
 
 def warn_of_score() -> None:
     """Warn that a score is not private."""
     warn_caller(
-        "a score computed from private records is not private; use dpfit.models.private_score, or public records",
+        "a score computed from private records is not private; use dpfit.models.private_score, "
+        "or public records",
         LeakWarning,
     )

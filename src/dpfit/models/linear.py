@@ -1,63 +1,88 @@
-"""Linear models: from rows, labels and public facts to a request, and from its release to coefficients."""
+"""Linear models: rows, labels and public facts to a request; its release to coefficients."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sized
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse as scipy_sparse
 from sklearn.utils.validation import check_is_fitted
 
-from dpfit.core import Algorithm, Plan, Release
+from dpfit.core import Plan, Release
+from dpfit.core.algorithm import Minimizer
+from dpfit.core.notes import MissingOutcomes
 from dpfit.data.dataset import InMemory
 from dpfit.data.schema import Schema
+from dpfit.data.table import Table
+from dpfit.data.users import count_users
 from dpfit.losses.base import Loss
 from dpfit.mechanisms.private_bounds import ColumnRanges
 from dpfit.models.base import PrivateEstimator
-from dpfit.models.inputs import labels_of, require_as_many, require_numbers, validated
+from dpfit.models.inputs import (
+    Column,
+    Floats,
+    Matrix,
+    Rows,
+    Values,
+    labels_of,
+    require_as_many,
+    require_numbers,
+    validated,
+)
 from dpfit.models.intervals import Ends, NoiseInterval, noise_bound
 from dpfit.models.leaks import FROM_DATA, RANGES_LEAK, is_from_data
-from dpfit.models.ranges import column_bounds, ranges_from_data
+from dpfit.models.ranges import ColumnBounds, column_bounds, ranges_from_data
 from dpfit.models.request import LossObjective, Request
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
-from dpfit.privacy.check import count, one_of, positive
-
-Floats = NDArray[np.float64]
+from dpfit.privacy.validate import integer, option, positive
+from dpfit.solvers.gradient.sparse_descent import number_of_candidates
 
 
 @dataclass(eq=False, repr=False)
 class PrivateModel(PrivateEstimator):
-    """A linear model fitted under differential privacy; see the concrete models for their parameters."""
+    """A linear model fitted under differential privacy; parameters: see concrete models."""
 
     _: KW_ONLY
     max_rows_per_user: int | None = None
+    rows_per_user: float | None = None
+    n_users: int | None = None
     schema: Schema | None = None
     row_norm: float | None = None
-    bounds: Any = None
+    bounds: ColumnBounds | str | None = None
     fit_intercept: bool = True
     ridge: float = 0.0
-    solver: str | Algorithm[Any] = "auto"
+    solver: str | Minimizer = "auto"
     max_passes: int | None = None
-    public: Any = None
+    l1_radius: float | None = None
+    public: tuple[Rows, Sized] | None = None
 
-    def plan(self, n: int, n_features: int | None = None, *, by_user: bool = False, sparse: bool = False) -> Plan:
-        """Return what `fit` would do on ``n`` records of ``n_features`` columns: no data needed, nothing spent.
+    def plan(
+        self, n: int, n_features: int | None = None, *, by_user: bool = False, sparse: bool = False
+    ) -> Plan:
+        """Return what `fit` would do on ``n`` records of ``n_features`` columns, without data.
 
-        A schema knows the number of columns. ``by_user`` is for a fit with user ids, ``sparse`` for a sparse matrix:
-        its columns are not centred.
+        Nothing is spent.
+
+        A schema knows the number of columns. ``by_user`` is for a fit with user ids: under
+        replace-one ``n`` is then the number of users. ``sparse`` is for a sparse matrix: its
+        columns are not centred.
         """
         self._require_schema()
         columns = n_features if self.schema is None else len(self.schema.names)
-        return self._request(n, count("n_features", columns), by_user=by_user, sparse=sparse).plan()
+        users = n if by_user and self._relation == "replace" else None
+        return self._request(
+            n, integer("n_features", columns), by_user=by_user, sparse=sparse, users=users
+        ).plan()
 
     def _require_schema(self) -> None:
         if not isinstance(self.schema, Schema | None):
             raise ValueError(
-                f"schema must be a dpfit.Schema, got {type(self.schema).__name__}; Schema.read reads one from a file"
+                f"schema must be a dpfit.Schema, got {type(self.schema).__name__}; Schema.read "
+                "reads one from a file"
             )
 
     def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
@@ -70,6 +95,17 @@ class PrivateModel(PrivateEstimator):
 
     _labels_have_range = False
 
+    rows_are_scaled = False
+    """Set it on a model whose rows have entries in [-1, 1] already, as those of a schema."""
+
+    rows_have_constant = False
+    """Set it on a model without an intercept whose rows hold a constant column: labels are then
+    centred.
+    """
+
+    missing_outcomes = "drop"
+    """What plans say of missing outcomes if there is no schema; set it where types are refused."""
+
     def _leaks(self) -> tuple[str, ...]:
         """Return facts about the records, other than ranges, that the guarantee does not cover."""
         return ()
@@ -81,79 +117,179 @@ class PrivateModel(PrivateEstimator):
         if self.schema is not None and (self.bounds is not None or self.row_norm is not None):
             raise ValueError("a schema bounds the rows: give either schema, or bounds and row_norm")
         if isinstance(self.bounds, str):
-            one_of("bounds, if not a pair (lower, upper),", self.bounds, ("private", FROM_DATA))
+            option("bounds, if not a pair (lower, upper),", self.bounds, ("private", FROM_DATA))
         elif self.bounds is not None:
             low, high = column_bounds(self.bounds, columns)
         # Rows that are capped as they are need no ranges.
         raw = self.bounds is None and (self.row_norm is not None or self.schema is not None)
         norm = self._norm(columns)
         has_constant = self.schema is not None and self.schema.intercept
-        constant = (norm if raw else 1.0) if self.fit_intercept and not has_constant else 0.0
-        scaling = Scaling(norm, constant, low, high, *(label or (None, None)))
+        scaled = self.schema is not None or self.rows_are_scaled
+        if self.l1_radius is not None and raw and not scaled:
+            raise ValueError(
+                "l1_radius needs columns in [-1, 1]; pass bounds, which scale them, with or "
+                "without row_norm"
+            )
+        entry = norm if raw and self.l1_radius is None else 1.0
+        constant = entry if self.fit_intercept and not has_constant else 0.0
+        label_lower, label_upper = label or (None, None)
+        has_intercept = self.fit_intercept or has_constant or self.rows_have_constant
+        # Rows that are capped as they are, with labels that are classes, are not centred anyway.
+        through_origin = not has_intercept and (not raw or self._labels_have_range)
+        scaling = Scaling(
+            norm, constant, low, high, label_lower, label_upper, through_origin=through_origin
+        )
         missing_columns = columns if low is None and not raw else 0
         missing_labels = self._labels_have_range and label is None
         if not missing_columns and not missing_labels:
             return scaling, None
         return scaling, ColumnRanges(missing_columns, missing_labels)
 
-    def _norm(self, columns: int) -> float:
-        """Return the norm that rows are capped at: the declared one, or just above that of uniform rows.
+    def _constant_column(self, scaling: Scaling) -> float | None:
+        """Return what the last column of scaled rows holds, where it is constant."""
+        return scaling.constant or (1.0 if self._rows_have_constant else None)
 
-        Columns that are uniform on [-1, 1] have mean squares of 1 / 3. A smaller norm would shorten most rows, a larger
-        one would let one record do more than records do.
+    @property
+    def _rows_have_constant(self) -> bool:
+        """Whether the last column of rows is constant before the scaling adds one."""
+        return self.rows_have_constant or (self.schema is not None and self.schema.intercept)
+
+    def _norm(self, columns: int) -> float:
+        """Return the norm that caps rows: the declared one, or just above that of uniform rows.
+
+        Columns that are uniform on [-1, 1] have mean squares of 1 / 3. A smaller norm would shorten
+        most rows, a larger one would let one record do more than records do.
         """
         if self.schema is not None:
             return self.schema.bound
         uniform = math.sqrt(min(columns, 2 + columns / 3))
+        if self.l1_radius is not None:
+            uniform = math.sqrt(columns) * (1 + 2.0**-40)
         return uniform if self.row_norm is None else positive("row_norm", self.row_norm)
 
-    def _request(self, n: int, columns: int, *, by_user: bool, sparse: bool, data: InMemory | None = None) -> Request:
-        """Return the public facts of a fit; ``data`` are read for ranges only, and only if these are "from_data"."""
+    def _request(
+        self,
+        n: int,
+        columns: int,
+        *,
+        by_user: bool,
+        sparse: bool,
+        data: InMemory | None = None,
+        users: int | None = None,
+    ) -> Request:
+        """Return the public facts of a fit; ``data`` serve ranges, and only if "from_data".
+
+        ``users`` is the number of users where it is public.
+        """
         scaling, missing = self._public_scaling(columns)
         # Centred columns of a sparse matrix would have no zeros left.
         scaling, leaks = replace(scaling, centred=not sparse), self._leaks()
         if missing is not None and data is not None and is_from_data(self.bounds):
-            scaling, missing, leaks = ranges_from_data(scaling, missing, data), None, (*leaks, RANGES_LEAK)
-        budget = self._budget(n)
-        if by_user and (budget.relation != "add_remove" or self.max_rows_per_user is None):
-            raise ValueError(
-                "to protect users give relation='add_remove', n_declared and max_rows_per_user, the largest number "
-                "of records of one user that are used"
+            scaling, missing, leaks = (
+                ranges_from_data(scaling, missing, data),
+                None,
+                (*leaks, RANGES_LEAK),
             )
+        max_rows = n_users = None
+        if by_user:
+            n, max_rows, n_users = self._user_facts(n, users)
+        budget = self._budget(n_users or n, "user" if by_user else "record")
         objective = LossObjective(
             self._losses,
             self.solver,
             (-1.0, 1.0) if self._labels_have_range else (None, None),
             self.ridge,
             self.max_passes,
-            None if self.public is None else len(self._public_pair()[1]),
+            None if self.public is None else len(_checked_pair(self.public)[1]),
+            intercept=self._constant_column(scaling) if self._labels_have_range else None,
+            rows_per_user=self._typical_rows() if by_user else None,
+            l1_radius=self.l1_radius,
+            has_constant=self._rows_have_constant,
         )
-        max_rows = count("max_rows_per_user", self.max_rows_per_user) if by_user else None
-        return Request(n, columns, budget, objective, scaling, missing, max_rows, self._currency, leaks)
+        rule = self.missing_outcomes if self.schema is None else self.schema.missing
+        return Request(
+            n,
+            columns,
+            budget,
+            objective,
+            scaling,
+            missing,
+            max_rows,
+            self._currency,
+            leaks,
+            notes=(MissingOutcomes(rule),),
+            n_users=n_users,
+        )
 
-    def _release(self, rows: Any, labels: Any, user_ids: Any = None) -> tuple[Release, Scaling, Floats]:
+    def _typical_rows(self) -> float:
+        """Return the public typical number of rows of a user."""
+        if self.rows_per_user is None:
+            return float(self.max_rows_per_user or 1)
+        return positive("rows_per_user", self.rows_per_user)
+
+    def _user_facts(self, n: int, users: int | None) -> tuple[int, int | None, int | None]:
+        """Return the number of records that a cap leaves, the cap, and the number of users.
+
+        The number of records is private; that of users is public under replace-one.
+        """
+        if self.max_rows_per_user is None and self.rows_per_user is None:
+            raise ValueError(
+                "to protect users give max_rows_per_user, the largest number of records of one "
+                "user that are used, or rows_per_user, a typical number that is public"
+            )
+        given = None if self.n_users is None else integer("n_users", self.n_users)
+        if None not in (given, users) and given != users:
+            raise ValueError(
+                f"with relation='replace' the number of users is public, and there are {users}: "
+                f"leave out n_users, which is {given}"
+            )
+        n_users, most = users if given is None else given, self.max_rows_per_user
+        if most is not None:
+            most = integer("max_rows_per_user", most)
+        if n_users is not None:
+            kept = self._typical_rows() if most is None else min(most, self._typical_rows())
+            return max(1, round(n_users * kept)), most, n_users
+        if most is None:
+            raise ValueError(
+                "with relation='add_remove' the number of users is private: give n_users, a "
+                "number near it that was not read off the data"
+            )
+        return n, most, None
+
+    def _release(
+        self, rows: Matrix, labels: Values, user_ids: Column = None
+    ) -> tuple[Release, Scaling, Floats]:
         """Plan, charge, run; returns the release, the scaling that was used and the weights."""
         if user_ids is not None:
             require_as_many("user_ids", user_ids, len(labels))
         data = InMemory(rows, labels, user_ids, self._public_records())
+        by_user = data.users is not None
         request = self._request(
-            self._declared_n(data.n),
+            self._declared_records(data, by_user),
             data.width,
-            by_user=user_ids is not None,
+            by_user=by_user,
             sparse=scipy_sparse.issparse(data.matrix),
             data=data,
+            users=count_users(data.users) if by_user and self._relation == "replace" else None,
         )
         release = self._run(request.plan(), data)
         return release, request.used_scaling(release), np.asarray(release.output, dtype=np.float64)
+
+    def _declared_records(self, data: InMemory, by_user: bool) -> int:
+        """Return the number of records that plans may use; users need none."""
+        facts = self.n_users is not None or self.max_rows_per_user is None
+        if by_user and (facts or self._relation == "replace"):
+            return 1
+        return self._declared_n(data.n)
 
     def _public_records(self) -> InMemory | None:
         """Return the records that need no protection, read as the private ones are."""
         if self.public is None:
             return None
-        rows, labels = self._public_pair()
+        rows, labels = _checked_pair(self.public)
         return InMemory(self._known_rows(rows), self._public_labels(labels))
 
-    def _known_rows(self, X: Any) -> Any:
+    def _known_rows(self, X: Rows) -> Matrix:
         """Return more rows like those of the fit."""
         if self.schema is not None:
             return self.schema.matrix(X)
@@ -167,19 +303,14 @@ class PrivateModel(PrivateEstimator):
             reset=False,
         )
 
-    def _public_pair(self) -> tuple[Any, Any]:
-        try:
-            rows, labels = self.public
-            len(labels)
-        except (TypeError, ValueError):
-            raise ValueError("public must be a pair (X0, y0) of public records and their labels") from None
-        return rows, labels
-
-    def _public_labels(self, labels: Any) -> Floats:
+    def _public_labels(self, labels: Column) -> Floats:
         return np.asarray(labels, dtype=np.float64)
 
-    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return rows and labels. Only public facts can be wrong: shapes, types, names; values are repaired later."""
+    def _validated(self, X: Rows, y: Column) -> tuple[Matrix, Values]:
+        """Return rows and labels. Only public facts raise: shapes, types, names; values do not.
+
+        Values are repaired later.
+        """
         self._require_schema()
         if self.schema is None:
             require_numbers("X", X, axes=2)
@@ -191,53 +322,94 @@ class PrivateModel(PrivateEstimator):
             ensure_min_samples=self._least_records,
         )
         if self.schema is not None:
-            self.feature_names_in_ = np.array([column.name for column in self.schema.columns], dtype=object)
+            self.feature_names_in_ = np.array(
+                [column.name for column in self.schema.columns], dtype=object
+            )
             self.n_features_in_ = len(self.feature_names_in_)
         if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
         labels = labels_of(y)
         require_as_many("y", labels, rows.shape[0])
+        if self.schema is not None:
+            self.schema.check_outcomes(Table({"y": y}), "y")
         return rows, labels
 
-    def _rows(self, X: Any) -> Any:
+    def _rows(self, X: Rows) -> Matrix:
         """Return rows to predict for, bounded as in training."""
         check_is_fitted(self)
         if self.schema is None:
             require_numbers("X", X, axes=2)
         return self.scaling_.rows(self._known_rows(X), finite=True)
 
-    def noise_interval(self, level: float = 0.95) -> NoiseInterval:
-        """Return intervals that hold the coefficients and intercepts without noise, each with probability ``level``.
+    @property
+    def chosen_columns_(self) -> tuple[str | int, ...] | None:
+        """Names of the columns that were chosen and fitted, numbers if they have no names.
 
-        The intervals cover privacy noise alone: neither the sampling of the records, nor a ridge, clipping, or the
-        choice of a user's rows. They come from the plan and from released values, so they cost nothing and hold for
-        all records. With ``solver="output_perturbation"`` the probability is ``level`` exactly. After
-        ``objective_perturbation`` it is at least ``level``, and the intervals are wide where the ridge is small. For
-        other solvers the effect of noise depends on the records: AttributeError.
+        None if the solver chooses no columns. A chosen column whose coefficient is zero is left
+        out.
+        """
+        check_is_fitted(self)
+        candidates = number_of_candidates(self.plan_)
+        if candidates is None:
+            return None
+        chosen = np.flatnonzero(np.atleast_2d(self.coef_)[0, :candidates]).tolist()
+        names = getattr(self, "feature_names_in_", None)
+        return tuple(chosen if names is None else (str(names[column]) for column in chosen))
+
+    def noise_interval(self, level: float = 0.95) -> NoiseInterval:
+        """Return intervals for noiseless coefficients and intercepts, each at ``level``.
+
+        The intervals cover privacy noise alone: neither the sampling of the records, nor a ridge,
+        clipping, or the choice of a user's rows. They come from the plan and from released values,
+        so they cost nothing and hold for all records. With ``solver="output_perturbation"`` the
+        probability is ``level`` exactly. After ``objective_perturbation`` it is at least ``level``,
+        and the intervals are wide where the ridge is small. For other solvers the effect of noise
+        depends on the records: AttributeError.
 
         >>> X = np.linspace(-1, 1, 2000)[:, None]
         >>> from dpfit.models import LogisticRegression
-        >>> model = LogisticRegression(1.0, bounds=(-1, 1), solver="output_perturbation").fit(X, X[:, 0] > 0)
+        >>> model = LogisticRegression(1.0, bounds=(-1, 1), solver="output_perturbation").fit(
+        ...     X, X[:, 0] > 0
+        ... )
         >>> lower, upper = model.coef_noise_interval_
-        >>> bool((lower < model.coef_).all() and (model.coef_ < upper).all()), model.noise_interval().exact
+        >>> (
+        ...     bool((lower < model.coef_).all() and (model.coef_ < upper).all()),
+        ...     model.noise_interval().exact,
+        ... )
         (True, True)
         """
         check_is_fitted(self)
         length, exact = noise_bound(self.plan_, level)
         coef, intercept = self.scaling_.leverage(np.shape(self.coef_)[-1])
         return NoiseInterval(
-            Ends.around(self.coef_, length * coef), Ends.around(self.intercept_, length * intercept), level, exact
+            Ends.around(self.coef_, length * coef),
+            Ends.around(self.intercept_, length * intercept),
+            level,
+            exact,
         )
 
     @property
-    def coef_noise_interval_(self) -> Ends:
+    def coef_noise_interval_(self) -> Ends[Floats]:
         """`noise_interval` of the coefficients at level 0.95: privacy noise alone."""
         return self.noise_interval().coef
 
     @property
-    def intercept_noise_interval_(self) -> Ends:
+    def intercept_noise_interval_(self) -> Ends[Floats] | Ends[float]:
         """`noise_interval` of the intercepts at level 0.95: privacy noise alone."""
         return self.noise_interval().intercept
 
-    def fit(self, X: Any, y: Any, user_ids: Any = None) -> Self:
+    def fit(self, X: Rows, y: Column, user_ids: Column = None) -> Self:
         raise NotImplementedError
+
+
+def _checked_pair(public: tuple[Rows, Sized]) -> tuple[Rows, Sized]:
+    try:
+        rows, labels = public
+        len(labels)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "public must be a pair (X0, y0) of public records and their labels"
+        ) from None
+    return rows, labels

@@ -1,12 +1,14 @@
-"""Ranges of columns and labels that are not declared: how a budget is shared with the stage that finds them."""
+"""Ranges that are not declared: how a budget is shared with the stage that finds them."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpfit.data.dataset import InMemory
 from dpfit.mechanisms.private_bounds import ColumnRanges
@@ -14,33 +16,45 @@ from dpfit.models.leaks import LeakWarning, warn_caller
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget, gaussian
 
+ColumnBounds: TypeAlias = Iterable[ArrayLike]
+"""A pair (lower, upper): numbers, or one number for each column."""
+
 BOUNDS_SHARE = 0.1
 """The part of the budget that finds ranges privately."""
 
 _LARGE = 100.0
-"""Epsilon above which the noise in ranges is negligible, and accountants lose more than it on mixed noise."""
+"""Epsilon above which the noise in ranges is negligible, and accountants lose more than it on mixed
+noise.
+"""
 
 _NOISELESS = 1e4
 """Pure epsilon above which the noise in a fit is negligible, up to thousands of columns."""
 
 
-def column_bounds(bounds: Any, columns: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def column_bounds(
+    bounds: ColumnBounds, columns: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return lower and upper bounds, one for each column."""
     try:
-        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)) for end in bounds)
-    except (TypeError, ValueError):
+        low, high = (
+            np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)) for end in bounds
+        )
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(
-            f"bounds must be a pair (lower, upper) of numbers or of {columns} numbers each, 'private' or 'from_data'"
+            f"bounds must be a pair (lower, upper) of numbers or of {columns} numbers each, "
+            "'private' or 'from_data'"
         ) from None
     return tuple(low.tolist()), tuple(high.tolist())
 
 
-def shares(budget: Budget, missing: ColumnRanges | None, *, compare: bool = True) -> list[tuple[Budget | None, Budget]]:
+def shares(
+    budget: Budget, missing: ColumnRanges | None, *, compare: bool = True
+) -> list[tuple[Budget | None, Budget]]:
     """Return ways to share a budget between finding ranges and fitting; each stays within it.
 
-    Two Gaussian mechanisms share the square of mu. After ranges as good as those, the rest of epsilon and delta (which
-    add up) may go to a fit with noise of another kind, or on samples. A large epsilon is shared as a pure one.
-    Without ``compare`` there is one way.
+    Two Gaussian mechanisms share the square of mu. After ranges as good as those, the rest of
+    epsilon and delta (which add up) may go to a fit with noise of another kind, or on samples. A
+    large epsilon is shared as a pure one. Without ``compare`` there is one way.
     """
     if missing is None:
         return [(None, one) for one in (_with_pure(budget) if compare else [budget])]
@@ -51,15 +65,25 @@ def shares(budget: Budget, missing: ColumnRanges | None, *, compare: bool = True
     if budget.epsilon > _LARGE:
         return [*ways, replace(budget, delta=None).split(BOUNDS_SHARE)]
     left = budget.epsilon - gaussian.epsilon(first.mu, budget.delta / 2)
-    return [*ways, (first, replace(budget, epsilon=left, delta=budget.delta / 2))] if left > 0 else ways
+    return (
+        [*ways, (first, replace(budget, epsilon=left, delta=budget.delta / 2))]
+        if left > 0
+        else ways
+    )
 
 
 def ranges_from_data(scaling: Scaling, missing: ColumnRanges, data: InMemory) -> Scaling:
-    """Return the scaling with ranges read off the records: not private, for tests and comparisons."""
+    """Return the scaling with ranges from the records: not private, for tests only."""
     warn_caller(
-        "bounds='from_data' reads ranges off the records: the guarantee does not cover what they tell", LeakWarning
+        "bounds='from_data' reads ranges off the records: the guarantee does not cover what they "
+        "tell",
+        LeakWarning,
     )
-    rows = data.matrix.toarray() if hasattr(data.matrix, "toarray") else np.asarray(data.matrix, dtype=np.float64)
+    rows = (
+        data.matrix.toarray()
+        if hasattr(data.matrix, "toarray")
+        else np.asarray(data.matrix, dtype=np.float64)
+    )
     finite = np.where(np.isfinite(rows), rows, np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -72,15 +96,17 @@ def ranges_from_data(scaling: Scaling, missing: ColumnRanges, data: InMemory) ->
     labels = np.asarray(data.labels, dtype=np.float64)
     labels = labels[np.isfinite(labels)] if np.isfinite(labels).any() else np.array([-1.0, 1.0])
     lowest, highest = float(labels.min()), float(labels.max())
-    return replace(found, label_lower=lowest, label_upper=max(highest, lowest + max(1e-9, 1e-9 * abs(lowest))))
+    return replace(
+        found, label_lower=lowest, label_upper=max(highest, lowest + max(1e-9, 1e-9 * abs(lowest)))
+    )
 
 
 def is_noiseless(budget: Budget) -> bool:
-    """Return whether minimizers within the budget have negligible noise: they are exact, descents approximate."""
+    """Return whether minimizers have negligible noise: they are exact, descents are not."""
     return budget.kind == "pure" and budget.epsilon is not None and budget.epsilon > _NOISELESS
 
 
 def _with_pure(budget: Budget) -> list[Budget]:
-    """Return a large budget with and without its delta: at little noise pure minimizers are nearer than descents."""
+    """Return a large budget with and without delta: pure minimizers may be the nearest."""
     large = budget.kind == "approximate" and budget.epsilon is not None and budget.epsilon > _LARGE
     return [budget, replace(budget, delta=None)] if large else [budget]

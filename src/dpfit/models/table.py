@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from dpfit.models.base import PrivateEstimator
 
 
 class Estimator(NamedTuple):
@@ -15,9 +18,9 @@ class Estimator(NamedTuple):
     """Empty if the command line does not offer the estimator."""
     is_classifier: bool = False
 
-    def load(self) -> type[Any]:
+    def load(self) -> type[PrivateEstimator]:
         """Return the class, imported now."""
-        found: type[Any] = getattr(import_module(self.module), self.name)
+        found: type[PrivateEstimator] = getattr(import_module(self.module), self.name)
         return found
 
 

@@ -1,6 +1,12 @@
 """Randomness: the only room in which it is made."""
 
-from dpfit.noise.additive import add_gaussian, add_generalized_gaussian, add_l2_laplace, add_laplace, add_linf_laplace
+from dpfit.noise.additive import (
+    add_gaussian,
+    add_generalized_gaussian,
+    add_l2_laplace,
+    add_laplace,
+    add_linf_laplace,
+)
 from dpfit.noise.discrete import discrete_gaussian, discrete_laplace
 from dpfit.noise.fine import fine_exponential, fine_gaussian
 from dpfit.noise.lattice import INTEGERS, Grid

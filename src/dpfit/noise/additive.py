@@ -1,7 +1,7 @@
 """Noise added to values, safe against attacks on floating point.
 
-Each function rounds the values to a power-of-two grid, adds noise that is an integer number of steps, and
-returns the sum, which is exact. See docs/explanation/noise.md for the argument.
+Each function rounds the values to a power-of-two grid, adds noise that is an integer number of
+steps, and returns the sum, which is exact. See docs/explanation/noise.md for the argument.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ def add_laplace(
 ) -> Floats:
     """Add independent Laplace noise of scale ``noise_multiplier * l1_sensitivity``.
 
-    The release is epsilon-DP with epsilon = 1 / noise_multiplier, and keeps the whole privacy curve of the
-    continuous Laplace mechanism: it is that mechanism applied to the rounded values, then rounded. The
-    rounding of the values is charged to the sensitivity, so the noise is at most 0.013% larger.
+    The release is epsilon-DP with epsilon = 1 / noise_multiplier, and keeps the whole privacy curve
+    of the continuous Laplace mechanism: it is that mechanism applied to the rounded values, then
+    rounded. The rounding of the values is charged to the sensitivity, so the noise is at most
+    0.013% larger.
 
     Parameters
     ----------
     values
-        Numbers, rounded to the grid here; or integers (int64), taken for steps of `grid`, in which case
-        `grid` is required and the sensitivity must include what rounding them has cost.
+        Numbers, rounded to the grid here; or integers (int64), taken for steps of `grid`, in which
+        case `grid` is required and the sensitivity must include what rounding them has cost.
     l1_sensitivity
         The largest l1 distance of the values of two neighbouring data sets.
     noise_multiplier
@@ -44,8 +45,8 @@ def add_laplace(
     source
         Where the randomness comes from.
     grid
-        The grid of the outputs; by default `Grid.fitting` for this sensitivity, or scale of noise if that is
-        smaller, and dimension.
+        The grid of the outputs; by default `Grid.fitting` for this sensitivity, or scale of noise
+        if that is smaller, and dimension.
 
     Returns
     -------
@@ -58,7 +59,9 @@ def add_laplace(
     (2,)
     """
     _require_positive("l1_sensitivity", l1_sensitivity)
-    return _add(values, _coordinatewise(Laplace()), l1_sensitivity, "l1", noise_multiplier, source, grid)
+    return _add(
+        values, _coordinatewise(Laplace()), l1_sensitivity, "l1", noise_multiplier, source, grid
+    )
 
 
 def add_gaussian(
@@ -71,18 +74,22 @@ def add_gaussian(
 ) -> Floats:
     """Add independent normal noise of standard deviation ``noise_multiplier * l2_sensitivity``.
 
-    The release is mu-GDP with mu = 1 / noise_multiplier: the noise is the continuous normal law rounded to
-    the grid, so the curve is that of the continuous mechanism, not of a discrete Gaussian. The other
-    parameters, the rounding and the result are as in `add_laplace`.
+    The release is mu-GDP with mu = 1 / noise_multiplier: the noise is the continuous normal law
+    rounded to the grid, so the curve is that of the continuous mechanism, not of a discrete
+    Gaussian. The other parameters, the rounding and the result are as in `add_laplace`.
 
     Examples
     --------
-    >>> noisy = add_gaussian(np.zeros((2, 3)), l2_sensitivity=1.0, noise_multiplier=2.0, source=Source())
+    >>> noisy = add_gaussian(
+    ...     np.zeros((2, 3)), l2_sensitivity=1.0, noise_multiplier=2.0, source=Source()
+    ... )
     >>> noisy.shape
     (2, 3)
     """
     _require_positive("l2_sensitivity", l2_sensitivity)
-    return _add(values, _coordinatewise(Gaussian()), l2_sensitivity, "l2", noise_multiplier, source, grid)
+    return _add(
+        values, _coordinatewise(Gaussian()), l2_sensitivity, "l2", noise_multiplier, source, grid
+    )
 
 
 def add_l2_laplace(
@@ -93,14 +100,17 @@ def add_l2_laplace(
     source: Source,
     grid: Grid | None = None,
 ) -> Floats:
-    """Add one noise vector with density prop. to exp(-norm(x) / scale), in the Euclidean norm of all values.
+    """Add one noise vector of density prop. to exp(-norm(x) / scale), norm over all values.
 
     The scale is ``noise_multiplier * l2_sensitivity``. The release is epsilon-DP with
-    epsilon = 1 / noise_multiplier. The other parameters, the rounding and the result are as in `add_laplace`.
+    epsilon = 1 / noise_multiplier. The other parameters, the rounding and the result are as in
+    `add_laplace`.
 
     Examples
     --------
-    >>> noisy = add_l2_laplace([3.0, 4.0], l2_sensitivity=1.0, noise_multiplier=2.0, source=Source())
+    >>> noisy = add_l2_laplace(
+    ...     [3.0, 4.0], l2_sensitivity=1.0, noise_multiplier=2.0, source=Source()
+    ... )
     >>> noisy.shape
     (2,)
     """
@@ -116,19 +126,24 @@ def add_linf_laplace(
     source: Source,
     grid: Grid | None = None,
 ) -> Floats:
-    """Add one noise vector with density prop. to exp(-max(abs(x)) / scale), over all values at once.
+    """Add one noise vector of density prop. to exp(-max(abs(x)) / scale), over all values.
 
     The scale is ``noise_multiplier * linf_sensitivity``. The release is epsilon-DP with
-    epsilon = 1 / noise_multiplier. The other parameters, the rounding and the result are as in `add_laplace`.
+    epsilon = 1 / noise_multiplier. The other parameters, the rounding and the result are as in
+    `add_laplace`.
 
     Examples
     --------
-    >>> noisy = add_linf_laplace([3.0, 4.0], linf_sensitivity=1.0, noise_multiplier=2.0, source=Source())
+    >>> noisy = add_linf_laplace(
+    ...     [3.0, 4.0], linf_sensitivity=1.0, noise_multiplier=2.0, source=Source()
+    ... )
     >>> noisy.shape
     (2,)
     """
     _require_positive("linf_sensitivity", linf_sensitivity)
-    return _add(values, rounded_linf_laplace, linf_sensitivity, "linf", noise_multiplier, source, grid)
+    return _add(
+        values, rounded_linf_laplace, linf_sensitivity, "linf", noise_multiplier, source, grid
+    )
 
 
 def add_generalized_gaussian(
@@ -140,11 +155,11 @@ def add_generalized_gaussian(
     source: Source,
     grid: Grid | None = None,
 ) -> Floats:
-    """Add independent noise with density prop. to exp(-(abs(x) / scale)**shape), for a shape of at least one.
+    """Add independent noise of density prop. to exp(-(abs(x) / scale)**shape), shape >= 1.
 
-    The scale is ``noise_multiplier * linf_sensitivity``; shape two has standard deviation scale / sqrt(2).
-    The release keeps the privacy curve of the continuous mechanism at this sensitivity and dimension. The
-    other parameters, the rounding and the result are as in `add_laplace`.
+    The scale is ``noise_multiplier * linf_sensitivity``; shape two has standard deviation scale /
+    sqrt(2). The release keeps the privacy curve of the continuous mechanism at this sensitivity and
+    dimension. The other parameters, the rounding and the result are as in `add_laplace`.
 
     Examples
     --------
@@ -156,7 +171,9 @@ def add_generalized_gaussian(
     """
     _require_positive("linf_sensitivity", linf_sensitivity)
     law = GeneralizedGaussian(shape)
-    return _add(values, _coordinatewise(law), linf_sensitivity, "linf", noise_multiplier, source, grid)
+    return _add(
+        values, _coordinatewise(law), linf_sensitivity, "linf", noise_multiplier, source, grid
+    )
 
 
 Noise = Callable[[float, int, Source], Steps]
@@ -189,12 +206,15 @@ def _add(
         steps = np.clip(array.astype(np.int64, copy=False), -LIMIT, LIMIT)
         charged = sensitivity
     elif np.issubdtype(array.dtype, np.floating) and np.can_cast(array.dtype, np.float64):
-        # Where there is less noise than the sensitivity, it is the noise that says how fine a grid is fine enough.
+        # Where there is less noise than the sensitivity, it is the noise that says how fine a grid
+        # is fine enough.
         grid = grid or Grid.fitting(sensitivity * min(1.0, noise_multiplier), array.size, norm)
         steps = grid.quantize(array)
         charged = math.nextafter(sensitivity + grid.rounding(array.size, norm), math.inf)
     else:
-        raise TypeError(f"values must be floats of at most 64 bits or signed integers, got {array.dtype}")
+        raise TypeError(
+            f"values must be floats of at most 64 bits or signed integers, got {array.dtype}"
+        )
     scale = math.nextafter(noise_multiplier * (charged / grid.step), math.inf)
     drawn = noise(scale, array.size, source).reshape(array.shape)
     # Values within LIMIT and noise within 2 * LIMIT add up in int64; what lies beyond LIMIT is cut.

@@ -21,9 +21,9 @@ def successes(probability: float, trials: int, source: Source) -> Steps:
     """Draw which of `trials` independent coins come up, each with exactly the given probability.
 
     The number of failures before a success is geometric, and an exponential variable of mean
-    ``-1 / log(1 - probability)`` rounded down has that law exactly (`dpfit.noise.rounded`). So the work is
-    proportional to the successes, not to the trials, and the law is that of `Source.bernoulli`. Half a word decides
-    nearly all gaps, unless they are long.
+    ``-1 / log(1 - probability)`` rounded down has that law exactly (`dpfit.noise.rounded`). So the
+    work is proportional to the successes, not to the trials, and the law is that of
+    `Source.bernoulli`. Half a word decides nearly all gaps, unless they are long.
 
     Parameters
     ----------
@@ -54,7 +54,8 @@ def successes(probability: float, trials: int, source: Source) -> Steps:
     while scale is not None and after < trials:
         expected = (trials - after) * probability
         gaps = _gaps(scale, math.ceil(expected + 4 * math.sqrt(expected)) + 4, source)
-        # A gap beyond the end is as good as one to the end; then nothing before the end can overflow.
+        # A gap beyond the end is as good as one to the end; then nothing before the end can
+        # overflow.
         np.minimum(gaps, trials, out=gaps)
         gaps += 1
         positions = np.cumsum(gaps, out=gaps)
@@ -75,7 +76,7 @@ def _gaps(scale: GapScale, number: int, source: Source) -> Steps:
 
 
 class GapScale:
-    """The mean of the exponential variable that, rounded down, is the number of failures before a success.
+    """Mean of the exponential whose floor is the number of failures before a success.
 
     Examples
     --------

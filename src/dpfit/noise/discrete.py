@@ -11,15 +11,17 @@ from dpfit.noise.laws import Laplace, Multiprecision
 from dpfit.noise.rounded import DOWN, Digits, ExactScale, checked_scale, signed
 from dpfit.noise.source import Flags, Floats, Size, Source, Steps
 
-# Proven in `discrete_gaussian`: floating point errs by less than 2**-48 in an acceptance probability.
+# Proven in `discrete_gaussian`: floating point errs by less than 2**-48 in an acceptance
+# probability.
 _ACCEPTANCE_ERROR = 2.0**-46
 
 
 def discrete_laplace(scale: float, size: Size, source: Source) -> Steps:
     """Draw integers with probabilities prop. to exp(-abs(k) / scale).
 
-    Added to an integer query it is exactly pure: epsilon is sensitivity / scale. An exponential variable
-    rounded down is geometric; it gets a random sign, and one of the two zeros is rejected [1]_.
+    Added to an integer query it is exactly pure: epsilon is sensitivity / scale. An exponential
+    variable rounded down is geometric; it gets a random sign, and one of the two zeros is rejected
+    [1]_.
 
     References
     ----------
@@ -38,13 +40,14 @@ def discrete_laplace(scale: float, size: Size, source: Source) -> Steps:
 def discrete_gaussian(sigma: float, size: Size, source: Source) -> Steps:
     """Draw integers with probabilities prop. to exp(-k**2 / (2 sigma**2)).
 
-    Added to an integer query it gives rho-zCDP with rho = sensitivity**2 / (2 sigma**2) [1]_. It is not
-    promised as Gaussian DP (mu), because its trade-off curve is not that of the normal law.
+    Added to an integer query it gives rho-zCDP with rho = sensitivity**2 / (2 sigma**2) [1]_. It is
+    not promised as Gaussian DP (mu), because its trade-off curve is not that of the normal law.
 
     Discrete Laplace proposals of scale ``t = floor(sigma) + 1`` are accepted with probability
-    ``exp(-g)``, ``g = (abs(k) - sigma**2 / t)**2 / (2 sigma**2)``. In floating point the difference errs by
-    at most ``2**-51 (abs(k) + sigma)``, hence ``g`` by ``2**-51 (2 g + 2 sqrt(2 g)) + 2**-50 g``, hence
-    ``exp(-g)`` by less than 2**-48. Within 2**-46 of the uniform number, multiprecision decides.
+    ``exp(-g)``, ``g = (abs(k) - sigma**2 / t)**2 / (2 sigma**2)``. In floating point the difference
+    errs by at most ``2**-51 (abs(k) + sigma)``, hence ``g`` by ``2**-51 (2 g + 2 sqrt(2 g)) +
+    2**-50 g``, hence ``exp(-g)`` by less than 2**-48. Within 2**-46 of the uniform number,
+    multiprecision decides.
 
     References
     ----------

@@ -14,7 +14,9 @@ from dpfit.noise.source import Floats, Steps, whole
 Norm = Literal["l1", "l2", "linf"]
 
 LIMIT = 2**61
-"""Steps are kept in ``[-LIMIT, LIMIT]``, which leaves room for one exact addition of noise in int64."""
+"""Steps are kept in ``[-LIMIT, LIMIT]``, which leaves room for one exact addition of noise in
+int64.
+"""
 
 # Finer steps would be subnormal numbers, and coarser ones would overflow within LIMIT steps.
 _FINEST, _COARSEST = -1022, 962
@@ -27,8 +29,8 @@ ROUNDING_SHARE = 2.0**-13
 class Grid:
     """The multiples of ``2**exponent``.
 
-    A value rounded to the grid is an integer number of steps, so that adding noise (another integer) is exact
-    and the set of possible outputs is the same for every data set.
+    A value rounded to the grid is an integer number of steps, so that adding noise (another
+    integer) is exact and the set of possible outputs is the same for every data set.
 
     Examples
     --------
@@ -51,11 +53,13 @@ class Grid:
         return math.ldexp(1.0, self.exponent)
 
     @classmethod
-    def fitting(cls, sensitivity: float, dimension: int, norm: Norm, integers: bool = False) -> Grid:
+    def fitting(
+        cls, sensitivity: float, dimension: int, norm: Norm, integers: bool = False
+    ) -> Grid:
         """Choose the coarsest grid whose rounding costs at most 2**-13 of the sensitivity.
 
-        The cost grows with the dimension, so the step shrinks with it. Queries whose values are integers
-        already lie on ``INTEGERS`` and lose nothing there; `integers` asks for that grid.
+        The cost grows with the dimension, so the step shrinks with it. Queries whose values are
+        integers already lie on ``INTEGERS`` and lose nothing there; `integers` asks for that grid.
 
         Examples
         --------
@@ -72,14 +76,17 @@ class Grid:
         for exponent in range(min(above, _COARSEST), max(above - 3, _FINEST - 1), -1):
             if (grid := cls(exponent)).rounding(dimension, norm) <= allowance:
                 return grid
-        raise ValueError(f"sensitivity {sensitivity!r} is too small for a grid in dimension {dimension}")
+        raise ValueError(
+            f"sensitivity {sensitivity!r} is too small for a grid in dimension {dimension}"
+        )
 
     def rounding(self, dimension: int, norm: Norm) -> float:
         """Bound how far apart rounding to the grid can move two vectors, rounded up.
 
-        Each of the two moves by at most half a step in each coordinate. So if ``norm(x - y)`` is at most the
-        sensitivity, the rounded vectors differ by at most the sensitivity plus this number. The same holds
-        for sums of rounded rows of which one is replaced (of which one is added or removed: half of it).
+        Each of the two moves by at most half a step in each coordinate. So if ``norm(x - y)`` is at
+        most the sensitivity, the rounded vectors differ by at most the sensitivity plus this
+        number. The same holds for sums of rounded rows of which one is replaced (of which one is
+        added or removed: half of it).
 
         Examples
         --------
@@ -92,9 +99,9 @@ class Grid:
     def quantize(self, values: npt.ArrayLike) -> Steps:
         """Round numbers to the grid and return them in steps.
 
-        Ties go to the even step, numbers beyond ``LIMIT`` steps to ``LIMIT`` steps, and NaN to zero. These
-        repairs are silent because a message would tell about the data. Saturation does not expand distances;
-        a sensitivity is owed for values in which NaN has been read as zero.
+        Ties go to the even step, numbers beyond ``LIMIT`` steps to ``LIMIT`` steps, and NaN to
+        zero. These repairs are silent because a message would tell about the data. Saturation does
+        not expand distances; a sensitivity is owed for values in which NaN has been read as zero.
 
         Examples
         --------
@@ -109,12 +116,13 @@ class Grid:
         return np.asarray(bounded, dtype=np.int64)
 
     def sum(self, rows: npt.ArrayLike, bound: float) -> Steps:
-        """Sum the rows of a matrix exactly, after clipping each entry to ``[-bound, bound]`` and rounding it.
+        """Sum a matrix's rows exactly, entries clipped to ``[-bound, bound]`` and rounded.
 
-        A floating-point sum depends on the order of its terms and errs with all of them, so changing one row
-        can move it by more than that row. Integer sums do not: they are exact, in any order, and changing one
-        row moves them by that row's change plus `rounding`. Totals saturate at ``LIMIT``, which never happens
-        as long as ``rows * (bound / step + 1) <= LIMIT``.
+        A floating-point sum depends on the order of its terms and errs with all of them, so
+        changing one row can move it by more than that row. Integer sums do not: they are exact, in
+        any order, and changing one row moves them by that row's change plus `rounding`. Totals
+        saturate at ``LIMIT``, which never happens as long as ``rows * (bound / step + 1) <=
+        LIMIT``.
 
         Examples
         --------

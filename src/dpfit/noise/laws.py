@@ -19,15 +19,15 @@ Multiprecision = Any
 class Law(Protocol):
     """A symmetric law of scale one with a log-concave density.
 
-    Floating point evaluates `quantile`, which proposes a draw; multiprecision evaluates `survival`, which
-    decides it where floating point cannot. A log-concave density has an increasing hazard rate, so the
-    quantile moves by at most ``steepness / u`` per unit of the tail probability ``u``, where
-    ``1 / steepness`` is the hazard rate at zero.
+    Floating point evaluates `quantile`, which proposes a draw; multiprecision evaluates `survival`,
+    which decides it where floating point cannot. A log-concave density has an increasing hazard
+    rate, so the quantile moves by at most ``steepness / u`` per unit of the tail probability ``u``,
+    where ``1 / steepness`` is the hazard rate at zero.
     """
 
     @property
     def error(self) -> float:
-        """A bound on the relative error of `quantile` in floating point, for the given float ``u``."""
+        """A bound on the relative error of `quantile` in floating point, for the float ``u``."""
         ...
 
     @property
@@ -88,8 +88,8 @@ class Gaussian:
 class GeneralizedGaussian:
     """The law with density prop. to exp(-abs(x)**shape), for a shape of at least one.
 
-    Shape one is the Laplace law, shape two is normal with variance one half. The magnitude is a power of a
-    Gamma variable: ``abs(X)**shape`` has the law Gamma(1/shape).
+    Shape one is the Laplace law, shape two is normal with variance one half. The magnitude is a
+    power of a Gamma variable: ``abs(X)**shape`` has the law Gamma(1/shape).
 
     Examples
     --------
@@ -110,7 +110,8 @@ class GeneralizedGaussian:
         linear = (1 - tail) * math.gamma(1 + 1 / self.shape)
         with np.errstate(under="ignore"):
             power = special.gammainccinv(1 / self.shape, tail) ** (1 / self.shape)
-            # Near zero the density is flat to one part in 2**60, where the Gamma quantile would underflow.
+            # Near zero the density is flat to one part in 2**60, where the Gamma quantile would
+            # underflow.
             flat = linear**self.shape < 2.0**-60
         return np.asarray(np.where(flat, linear, power))
 
@@ -139,17 +140,22 @@ class Uniform:
         return max(1 - x, context.zero)
 
 
-def gamma_survival(shape: Multiprecision, x: Multiprecision, context: Multiprecision) -> Multiprecision:
+def gamma_survival(
+    shape: Multiprecision, x: Multiprecision, context: Multiprecision
+) -> Multiprecision:
     """Return the probability that a Gamma(shape) variable exceeds ``x``.
 
     Examples
     --------
     >>> context = precision(100)
-    >>> context.nstr(gamma_survival(1, context.mpf(2), context), 5) == context.nstr(context.exp(-2), 5)
+    >>> context.nstr(gamma_survival(1, context.mpf(2), context), 5) == context.nstr(
+    ...     context.exp(-2), 5
+    ... )
     True
     """
     if x < 1:
-        # The lower tail has a short series here, and the subtraction loses no more than a dozen bits.
+        # The lower tail has a short series here, and the subtraction loses no more than a dozen
+        # bits.
         return 1 - context.gammainc(shape, 0, x, regularized=True)
     return context.gammainc(shape, x, regularized=True)
 

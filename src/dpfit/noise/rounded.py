@@ -1,10 +1,11 @@
 """Continuous laws rounded to the integers, drawn exactly.
 
-A draw is the rounding of ``scale * quantile(u)`` for a uniform number ``u`` with endless binary digits. Floating point
-sees the first 63 digits, or fewer where those are enough for most draws, and proposes; an enclosure of everything it
-does not know decides whether the proposal stands. Near a rounding boundary it does not, and the boundary's survival
-probability is compared with ``u`` in multiprecision, drawing further digits until the two differ. So the output has the
-law of the rounded real number, as far as the error bounds in `dpfit.noise.laws` and multiprecision hold.
+A draw is the rounding of ``scale * quantile(u)`` for a uniform number ``u`` with endless binary
+digits. Floating point sees the first 63 digits, or fewer where those are enough for most draws, and
+proposes; an enclosure of everything it does not know decides whether the proposal stands. Near a
+rounding boundary it does not, and the boundary's survival probability is compared with ``u`` in
+multiprecision, drawing further digits until the two differ. So the output has the law of the
+rounded real number, as far as the error bounds in `dpfit.noise.laws` and multiprecision hold.
 """
 
 from __future__ import annotations
@@ -12,14 +13,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 from dpfit.noise.lattice import LIMIT
-from dpfit.noise.laws import Gaussian, GeneralizedGaussian, Law, Multiprecision, Uniform, gamma_survival, precision
+from dpfit.noise.laws import (
+    Gaussian,
+    GeneralizedGaussian,
+    Law,
+    Multiprecision,
+    Uniform,
+    gamma_survival,
+    precision,
+)
 from dpfit.noise.source import Flags, Floats, Size, Source, Steps, Words, whole
 from dpfit.noise.tabulated import tabulated
 
@@ -44,8 +53,9 @@ _TRUSTED = 32
 def rounded(law: Law, scale: float, size: Size, source: Source) -> Steps:
     """Draw ``rint(scale * X)`` for independent ``X`` of the given law.
 
-    Adding the result to an integer is the same as rounding the integer plus ``scale * X``. So a release made
-    with it is post-processing of the continuous mechanism and inherits its privacy curve.
+    Adding the result to an integer is the same as rounding the integer plus ``scale * X``. So a
+    release made with it is post-processing of the continuous mechanism and inherits its privacy
+    curve.
 
     Parameters
     ----------
@@ -68,13 +78,14 @@ def rounded(law: Law, scale: float, size: Size, source: Source) -> Steps:
 
 
 def rounded_l2_laplace(scale: float, dimension: int, source: Source) -> Steps:
-    """Draw a vector with density prop. to exp(-norm(x) / scale), each coordinate rounded to an integer.
+    """Draw from density prop. to exp(-norm(x) / scale), each coordinate rounded to integer.
 
-    The law is a mixture of normal laws: ``scale * sqrt(V) * Z`` with ``V`` chi-square with ``dimension + 1``
-    degrees of freedom and ``Z`` standard normal, because
-    ``exp(-r) = integral of exp(-r**2 / (2 v)) exp(-v / 2) / sqrt(2 pi v) dv``, and the normal density's
-    factor ``v**(-dimension / 2)`` is made up for by that of the chi-square law. Given ``V`` the coordinates
-    are independent, so a doubtful one is decided without looking at the others.
+    The law is a mixture of normal laws: ``scale * sqrt(V) * Z`` with ``V`` chi-square with
+    ``dimension + 1`` degrees of freedom and ``Z`` standard normal, because
+    ``exp(-r) = integral of exp(-r**2 / (2 v)) exp(-v / 2) / sqrt(2 pi v) dv``, and the normal
+    density's factor ``v**(-dimension / 2)`` is made up for by that of the chi-square law. Given
+    ``V`` the coordinates are independent, so a doubtful one is decided without looking at the
+    others.
 
     Examples
     --------
@@ -87,11 +98,12 @@ def rounded_l2_laplace(scale: float, dimension: int, source: Source) -> Steps:
 
 
 def rounded_linf_laplace(scale: float, dimension: int, source: Source) -> Steps:
-    """Draw a vector with density prop. to exp(-max(abs(x)) / scale), each coordinate rounded to an integer.
+    """Draw from density prop. to exp(-max(abs(x)) / scale), coordinates rounded to integer.
 
-    The law is a mixture of uniform laws on cubes: ``scale * G * U`` with ``G`` of law Gamma(dimension + 1) and ``U``
-    uniform on ``[-1, 1]**dimension``, because ``exp(-r) = integral from r of exp(-g) dg`` and the cube of half-width
-    ``g`` has volume prop. to ``g**dimension``. Given ``G`` the coordinates are independent.
+    The law is a mixture of uniform laws on cubes: ``scale * G * U`` with ``G`` of law
+    Gamma(dimension + 1) and ``U`` uniform on ``[-1, 1]**dimension``, because ``exp(-r) = integral
+    from r of exp(-g) dg`` and the cube of half-width ``g`` has volume prop. to ``g**dimension``.
+    Given ``G`` the coordinates are independent.
 
     Examples
     --------
@@ -136,11 +148,13 @@ class Digits:
         """Return the smallest and the largest number that begins with the known digits."""
         return context.ldexp(self.known, -self.length), context.ldexp(self.known + 1, -self.length)
 
-    def below(self, bounds: Callable[[Multiprecision], tuple[Multiprecision, Multiprecision]]) -> bool:
+    def below(
+        self, bounds: Callable[[Multiprecision], tuple[Multiprecision, Multiprecision]]
+    ) -> bool:
         """Decide whether the number is smaller than a real number.
 
-        `bounds` encloses that number to the precision of the context that it is given; it may be called more
-        than once, each time with a higher precision.
+        `bounds` encloses that number to the precision of the context that it is given; it may be
+        called more than once, each time with a higher precision.
         """
         while True:
             context = precision(self.length + _GUARD)
@@ -155,7 +169,7 @@ class Digits:
 
 
 class Scale(Protocol):
-    """A positive number that multiplies the noise: known exactly, or drawn and known ever better."""
+    """A positive noise factor: known exactly, or drawn and refined as needed."""
 
     @property
     def value(self) -> float: ...
@@ -189,10 +203,11 @@ class ExactScale:
 
 
 class MixtureScale:
-    """The random scale ``scale * sqrt(V)``, with ``V`` chi-square with ``dimension + 1`` degrees of freedom.
+    """The random scale ``scale * sqrt(V)``, V chi-square with ``dimension + 1`` degrees.
 
-    ``V / 2`` has the law Gamma((dimension + 1) / 2) and is the quantile of a uniform number. Every enclosure
-    of it is confirmed by survival probabilities of its two ends, so no inverse function is trusted.
+    ``V / 2`` has the law Gamma((dimension + 1) / 2) and is the quantile of a uniform number. Every
+    enclosure of it is confirmed by survival probabilities of its two ends, so no inverse function
+    is trusted.
 
     Examples
     --------
@@ -202,26 +217,33 @@ class MixtureScale:
 
     _QUANTILE_ERROR = 2.0**-42
     _LARGEST_SHAPE = 1e5
-    """Above it the float quantile may err by more than that in its lower tail: 1e-9 at a shape of a million."""
+    """Above it the float quantile may err by more than that in its lower tail: 1e-9 at a shape of a
+    million.
+    """
 
     def __init__(self, scale: float, dimension: int, source: Source) -> None:
         self._scale = scale
         self._shape = self._gamma_shape(dimension)
         self._digits = Digits(int(source.words(1)[0]), 64, source)
-        self._proposal = float(special.gammainccinv(self._shape, (self._digits.known + 0.5) * 2.0**-64))
+        self._proposal = float(
+            special.gammainccinv(self._shape, (self._digits.known + 0.5) * 2.0**-64)
+        )
         self._refined: tuple[int, Multiprecision, Multiprecision] | None = None
         self.value = float(self._of_gamma(self._proposal, math.sqrt))
         self.error = self._float_error()
         if dimension * self.value * self.error > 1:
-            # Several coordinates would be doubtful, and each is dearer than knowing their scale better.
+            # Several coordinates would be doubtful, and each is dearer than knowing their scale
+            # better.
             self._sharpen()
 
     @staticmethod
     def _gamma_shape(dimension: int) -> float:
         return (dimension + 1) / 2
 
-    def _of_gamma(self, gamma: Multiprecision, sqrt: Callable[[Any], Any]) -> Multiprecision:
-        """The scale, which increases with the Gamma variable; its relative error is at most that of the variable."""
+    def _of_gamma(
+        self, gamma: Multiprecision, sqrt: Callable[[Multiprecision], Multiprecision]
+    ) -> Multiprecision:
+        """The scale, increasing in the Gamma variable, with at most its relative error."""
         return self._scale * sqrt(2 * gamma)
 
     def _sharpen(self) -> None:
@@ -234,9 +256,12 @@ class MixtureScale:
         known = self._digits.known
         if self._shape > self._LARGEST_SHAPE or not 2**24 <= known < 2**64 - 2**24:
             return math.inf
-        ends = np.array([math.nextafter(known * 2.0**-64, 0), math.nextafter((known + 1) * 2.0**-64, 1)])
+        ends = np.array(
+            [math.nextafter(known * 2.0**-64, 0), math.nextafter((known + 1) * 2.0**-64, 1)]
+        )
         high, low = special.gammainccinv(self._shape, ends) / self._proposal
-        # Four times the error of a quantile covers the three quantiles involved and the rounding of the scale itself.
+        # Four times the error of a quantile covers the three quantiles involved and the rounding of
+        # the scale itself.
         return float(max(high - 1, 1 - low)) + 4 * self._QUANTILE_ERROR
 
     def enclosure(self, context: Multiprecision) -> tuple[Multiprecision, Multiprecision]:
@@ -259,16 +284,20 @@ class MixtureScale:
         while True:
             low, high = centre - width, centre + width
             covered_above = gamma_survival(self._shape, high, context) * (1 + slack) <= smallest
-            covered_below = low <= 0 or gamma_survival(self._shape, low, context) * (1 - slack) >= largest
+            covered_below = (
+                low <= 0 or gamma_survival(self._shape, low, context) * (1 - slack) >= largest
+            )
             if covered_above and covered_below:
                 return max(low, context.zero), high
             width *= 2
 
-    def _gamma_quantile(self, tail: Multiprecision, context: Multiprecision) -> tuple[Multiprecision, Multiprecision]:
+    def _gamma_quantile(
+        self, tail: Multiprecision, context: Multiprecision
+    ) -> tuple[Multiprecision, Multiprecision]:
         """Return the quantile of a tail probability, and the density there.
 
-        Newton's method on the cumulative hazard ``-log(survival)``, which is convex for shapes of at least
-        one, converges from everywhere.
+        Newton's method on the cumulative hazard ``-log(survival)``, which is convex for shapes of
+        at least one, converges from everywhere.
         """
         shape = context.mpf(self._shape)
         log_constant = context.loggamma(shape)
@@ -295,20 +324,27 @@ class CubeScale(MixtureScale):
     def _gamma_shape(dimension: int) -> float:
         return dimension + 1.0
 
-    def _of_gamma(self, gamma: Multiprecision, sqrt: Callable[[Any], Any]) -> Multiprecision:
+    def _of_gamma(
+        self, gamma: Multiprecision, sqrt: Callable[[Multiprecision], Multiprecision]
+    ) -> Multiprecision:
         return self._scale * gamma
 
 
 def signed(law: Law, scale: Scale, boundary: float, words: Words, source: Source) -> Steps:
-    """Turn each word into a sign (its last bit) and a rounded magnitude (the digits of its other bits)."""
+    """Turn each word into a sign (last bit) and a rounded magnitude (its other bits)."""
     magnitude = magnitudes(law, scale, boundary, words >> np.uint64(1), source)
     return np.where(words & np.uint64(1), -magnitude, magnitude)
 
 
 def magnitudes(
-    law: Law, scale: Scale, boundary: float, digits: npt.NDArray[Any], source: Source, length: int = _DIGITS
+    law: Law,
+    scale: Scale,
+    boundary: float,
+    digits: npt.NDArray[np.unsignedinteger],
+    source: Source,
+    length: int = _DIGITS,
 ) -> Steps:
-    """Round ``scale * quantile(u)`` down or to nearest, for numbers ``u`` given by their first digits.
+    """Round ``scale * quantile(u)`` down or to nearest, for ``u`` by its first digits.
 
     With fewer than 63 of them, more are drawn for the numbers that need them.
     """
@@ -328,22 +364,27 @@ def magnitudes(
         rounded[unsure], doubtful = _propose(law, scale, boundary, longer, _DIGITS)
         unsure, longer = unsure[doubtful], longer[doubtful]
     for i, known in zip(unsure, longer, strict=True):
-        rounded[i] = _decide(law, scale, boundary, int(rounded[i]), Digits(int(known), _DIGITS, source))
+        rounded[i] = _decide(
+            law, scale, boundary, int(rounded[i]), Digits(int(known), _DIGITS, source)
+        )
     return rounded.reshape(digits.shape)
 
 
 def _draft(law: Law, draws: int) -> Law:
-    """A law that proposes faster and is unsure more often, where there is one and enough draws to pay for making it."""
+    """A faster but less decisive law, where one exists and enough draws justify its table."""
     if isinstance(law, GeneralizedGaussian) and draws >= _MANY:
         return tabulated(law.shape)
     return law
 
 
-def _propose(law: Law, scale: Scale, boundary: float, digits: npt.NDArray[Any], length: int) -> tuple[Steps, Flags]:
+def _propose(
+    law: Law, scale: Scale, boundary: float, digits: npt.NDArray[np.unsignedinteger], length: int
+) -> tuple[Steps, Flags]:
     """Return the rounded magnitudes in floating point, and where their enclosure meets a boundary.
 
-    A number ``u`` whose digits are ``h`` is between ``h`` and ``h + 1`` units of ``2**-length``. The quantile moves by
-    at most ``steepness`` as ``log(u)`` moves by one, which is within ``1 / (h + 1/2)`` of the middle's if ``h >= 1``.
+    A number ``u`` whose digits are ``h`` is between ``h`` and ``h + 1`` units of ``2**-length``.
+    The quantile moves by at most ``steepness`` as ``log(u)`` moves by one, which is within ``1 / (h
+    + 1/2)`` of the middle's if ``h >= 1``.
     """
     tail: Floats = digits.astype(np.float64)
     tail += 0.5
@@ -368,8 +409,8 @@ def _propose(law: Law, scale: Scale, boundary: float, digits: npt.NDArray[Any], 
 def _decide(law: Law, scale: Scale, boundary: float, guess: int, digits: Digits) -> int:
     """Find the integer to which the magnitude is rounded, starting from a guess.
 
-    The magnitude exceeds a threshold exactly if its uniform number is below the threshold's survival
-    probability. The result is the smallest integer whose upper boundary is not exceeded.
+    The magnitude exceeds a threshold exactly if its uniform number is below the threshold's
+    survival probability. The result is the smallest integer whose upper boundary is not exceeded.
     """
 
     def exceeds(integer: int) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_count_fork)
 
 
-def _lineage() -> tuple[int, int]:
+def lineage() -> tuple[int, int]:
     """Name the running process; a fork changes the name even if a process number is used again."""
     return os.getpid(), _forks
 
@@ -37,15 +38,17 @@ class Source:
     """A stream of independent uniform bits, and the draws that are made from it.
 
     The stream is ChaCha20. Its 256-bit key comes from the operating system, so that releases are
-    unpredictable; a fork gives the child a fresh key, and pickling never carries the stream along. A
-    caller's RNG seed makes the stream reproducible for tests, and marks it as not private.
+    unpredictable; a fork gives the child a fresh key, and pickling never carries the stream along.
+    A caller's RNG seed makes the stream reproducible for tests, and marks it as not private.
 
-    Sources are thread-safe. Copies are the same object: two owners of one stream must not draw equal noise.
+    Sources are thread-safe. Copies are the same object: two owners of one stream must not draw
+    equal noise.
 
     The continuous draws (`uniform`, `gaussian`, `laplace`, `exponential`, `gumbel`, `gamma`,
-    `uniform_ball`, `uniform_sphere`) are ordinary floating-point numbers. They are for randomness that stays
-    inside a step, such as a sampler's proposals or the winner of a noisy argmax. Never add them to data and
-    release the sum: its low-order bits tell the data apart [1]_. That is what `dpfit.noise.additive` is for.
+    `uniform_ball`, `uniform_sphere`) are ordinary floating-point numbers. They are for randomness
+    that stays inside a step, such as a sampler's proposals or the winner of a noisy argmax. Never
+    add them to data and release the sum: its low-order bits tell the data apart [1]_. That is what
+    `dpfit.noise.additive` is for.
 
     Parameters
     ----------
@@ -59,7 +62,8 @@ class Source:
 
     References
     ----------
-    .. [1] I. Mironov, On significance of the least significant bits for differential privacy, CCS 2012.
+    .. [1] I. Mironov, On significance of the least significant bits for differential privacy, CCS
+    2012.
 
     Examples
     --------
@@ -87,14 +91,14 @@ class Source:
         bits = ChaCha(key=_key(self._seed, self._path), rounds=20)
         generator = np.random.Generator(bits)
         # One assignment, so that no thread sees a new process name next to an old stream.
-        self._stream = (_lineage(), generator)
+        self._stream = (lineage(), generator)
         return generator
 
     @property
     def _generator(self) -> np.random.Generator:
         self._used = True
-        lineage, generator = self._stream
-        if self.private and lineage != _lineage():
+        opened_in, generator = self._stream
+        if self.private and opened_in != lineage():
             # A forked child must not repeat its parent's noise: differences would reveal the data.
             return self._open()
         return generator
@@ -109,15 +113,14 @@ class Source:
         >>> Source().words((2, 3)).shape
         (2, 3)
         """
-        bits: Any = self._generator.bit_generator
-        words: Words = np.asarray(bits.random_raw(size), dtype=np.uint64)
+        words: Words = np.asarray(self._generator.bit_generator.random_raw(size), dtype=np.uint64)
         return words
 
     def integers(self, bound: int, size: Size) -> Steps:
         """Draw integers that are exactly uniform on ``0, ..., bound - 1``.
 
-        Words are cut to the bits that the bound needs and rejected when they reach it, so no remainder
-        favours the small numbers.
+        Words are cut to the bits that the bound needs and rejected when they reach it, so no
+        remainder favours the small numbers.
 
         Examples
         --------
@@ -135,7 +138,7 @@ class Source:
         return flat.reshape(drawn.shape).astype(np.int64)
 
     def permutation(self, n: int) -> Steps:
-        """Draw an exactly uniform permutation of ``0, ..., n - 1`` (shuffling by exact uniform integers).
+        """Draw an exactly uniform permutation of ``0, ..., n - 1`` by exact integers.
 
         Examples
         --------
@@ -147,8 +150,9 @@ class Source:
     def bernoulli(self, probability: float, size: Size) -> Flags:
         """Draw flags that are true with exactly the given probability.
 
-        A float is a rational number with finitely many binary digits. Each draw compares uniform digits with
-        these, 64 at a time, until they differ, so amplification by sampling is not owed to a rounded rate.
+        A float is a rational number with finitely many binary digits. Each draw compares uniform
+        digits with these, 64 at a time, until they differ, so amplification by sampling is not owed
+        to a rounded rate.
 
         Examples
         --------
@@ -196,8 +200,8 @@ class Source:
     def exponential(self, size: Size) -> Floats:
         """Draw numbers with density exp(-x); never to be added to data and released.
 
-        Both tails are resolved to probability 2**-64: a uniform number of (0, 1/2) has full relative
-        precision, and one more bit says on which side of 1/2 it is read.
+        Both tails are resolved to probability 2**-64: a uniform number of (0, 1/2) has full
+        relative precision, and one more bit says on which side of 1/2 it is read.
 
         Examples
         --------
@@ -219,10 +223,10 @@ class Source:
         return np.where(self.words(size) & np.uint64(1), 1.0, -1.0) * self.exponential(size)
 
     def gumbel(self, size: Size) -> Floats:
-        """Draw standard Gumbel numbers, ``-log`` of exponential ones; never to be added to data and released.
+        """Draw standard Gumbel numbers (``-log`` of exponentials); never noise of a release.
 
-        The largest draw decides an argmax, so the upper tail matters: it is exact up to probability 2**-64,
-        where 53-bit uniform numbers would stop at 2**-53.
+        The largest draw decides an argmax, so the upper tail matters: it is exact up to probability
+        2**-64, where 53-bit uniform numbers would stop at 2**-53.
 
         Examples
         --------
@@ -232,7 +236,7 @@ class Source:
         return np.asarray(-np.log(self.exponential(size)))
 
     def gamma(self, shape: float, size: Size) -> Floats:
-        """Draw numbers with density prop. to x**(shape - 1) exp(-x); never to be added to data and released.
+        """Draw from density prop. to x**(shape - 1) exp(-x); never noise of a release.
 
         Examples
         --------
@@ -271,8 +275,8 @@ class Source:
     def spawn(self, n: int) -> list[Source]:
         """Make sources with independent keys, one for each worker.
 
-        Children of a seeded source are seeded too: their keys are hashes of the RNG seed and their index.
-        They can be pickled until they are first used.
+        Children of a seeded source are seeded too: their keys are hashes of the RNG seed and their
+        index. They can be pickled until they are first used.
 
         Examples
         --------
@@ -289,10 +293,10 @@ class Source:
     def __copy__(self) -> Source:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Source:
+    def __deepcopy__(self, memo: object) -> Source:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[..., Source], tuple[object, ...]]:
         if self._seed is None:
             return Source, ()
         if self._path and not self._used:
@@ -308,10 +312,13 @@ class Source:
     def __repr__(self) -> str:
         if self._seed is None:
             return "Source()"
-        return f"Source(random_state={self._seed}{''.join(f', child {i}' for i in self._path)}; not private)"
+        return (
+            f"Source(random_state={self._seed}{''.join(f', child {i}' for i in self._path)}; "
+            "not private)"
+        )
 
 
-def whole(name: str, value: Any, lowest: int, highest: int | None = None) -> int:
+def whole(name: str, value: object, lowest: int, highest: int | None = None) -> int:
     """Return an integer parameter, or say what is wrong with it.
 
     Examples
@@ -319,7 +326,9 @@ def whole(name: str, value: Any, lowest: int, highest: int | None = None) -> int
     >>> whole("n", 3, 1)
     3
     """
-    allowed = f"an integer of at least {lowest}" + ("" if highest is None else f" and at most {highest}")
+    allowed = f"an integer of at least {lowest}" + (
+        "" if highest is None else f" and at most {highest}"
+    )
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be {allowed}, got {value!r}")
     if value < lowest or (highest is not None and value > highest):

@@ -1,9 +1,10 @@
-"""A quick stand-in for the quantile of a generalized Gaussian law: it proposes, and what it is unsure of is done again.
+"""Tabulated quantiles of generalized Gaussian laws: they propose, exact code decides.
 
-The quantile as a function of t = -log(tail) is smooth, so cubic pieces through its values and slopes at equal steps of
-t follow it closely. Its error is measured at the middle of every piece, where that of a cubic Hermite interpolant is
-largest, and claimed eight times as large. A draw whose rounding this leaves open is proposed again by the quantile
-itself, so the table changes the time that drawing takes and not the law of what is drawn.
+The quantile as a function of t = -log(tail) is smooth, so cubic pieces through its values and
+slopes at equal steps of t follow it closely. Its error is measured at the middle of every piece,
+where that of a cubic Hermite interpolant is largest, and claimed eight times as large. A draw whose
+rounding this leaves open is proposed again by the quantile itself, so the table changes the time
+that drawing takes and not the law of what is drawn.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _ROUGH = 0.05
 
 
 class TabulatedGeneralizedGaussian:
-    """The law of `GeneralizedGaussian`, with a quantile of a larger error that takes a twentieth of the time.
+    """The law of `GeneralizedGaussian`, with a coarser quantile in a twentieth of the time.
 
     Examples
     --------
@@ -43,7 +44,8 @@ class TabulatedGeneralizedGaussian:
         self._step = _LONGEST / _PIECES
         nodes: Floats = self._step * np.arange(_PIECES + 1, dtype=np.float64)
         self._values = np.append(0.0, self._law.quantile(np.exp(-nodes[1:])))
-        # d quantile / dt = tail / density of the magnitude, and the density is exp(-x**shape) / Gamma(1 + 1/shape).
+        # d quantile / dt = tail / density of the magnitude, and the density is exp(-x**shape) /
+        # Gamma(1 + 1/shape).
         self._slopes = self._step * math.gamma(1 + 1 / shape) * np.exp(self._values**shape - nodes)
         middles: Floats = nodes[:-1] + self._step / 2
         smooth = middles > _ROUGH

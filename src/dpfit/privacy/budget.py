@@ -5,35 +5,39 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from numbers import Rational
 
 import numpy as np
 
-from dpfit.privacy import account, gaussian
-from dpfit.privacy.account import RELATIONS
-from dpfit.privacy.check import count, one_of, positive, probability
+from dpfit.privacy import accountant, gaussian
+from dpfit.privacy.accountant import RELATIONS
 from dpfit.privacy.curve import Curve
 from dpfit.privacy.event import Composed, Event, GaussianPrivate
 from dpfit.privacy.rounding import down, down_sqrt
+from dpfit.privacy.validate import in_safe_range, integer, option, probability, real
 
 UNITS = ("record", "user")
 
 NEVER_PURE = (
-    "no Gaussian mechanism satisfies pure epsilon-DP; give a delta (below 0.01 / n), mu or rho, or use Laplace noise "
+    "no Gaussian mechanism satisfies pure epsilon-DP; give a delta (below 0.01 / n), mu or rho, "
+    "or use Laplace noise "
     "(for fits: output_perturbation)"
 )
 
 _GRID_SLACK, _CLOSED_SLACK = 1e-2, 1e-6
-"""Shares of delta that `Budget.remaining_after` keeps back. Delta is a bound that is computed: on a grid its rounding
-depends on the parts (up to 5e-4 of the variance), in closed form on the last digits. Both shares exceed what that does
+"""Shares of delta that `Budget.remaining_after` keeps back. Delta is a bound that is computed: on a
+grid its rounding depends on the parts (up to 5e-4 of the variance), in closed form on the last
+digits. Both shares exceed what that does
 to delta; they cost 0.03% and 3e-8 of noise at delta = 1e-6."""
 
 
 _TINY_MU = 1e-3
-"""Below this mu the delta of a composition is computed to about eight digits, so `Budget.split` keeps a little back."""
+"""Below this mu the delta of a composition is computed to about eight digits, so `Budget.split`
+keeps a little back.
+"""
 
 
-class NotReachable(ValueError):
+class BudgetUnreachable(ValueError):
     """No amount of noise brings the event within the budget."""
 
 
@@ -41,16 +45,17 @@ class NotReachable(ValueError):
 class Budget:
     """A limit on the privacy loss of one neighbour change.
 
-    Give exactly one of ``epsilon`` (alone: pure DP; with ``delta``: approximate DP), ``mu`` (Gaussian DP) or ``rho``
-    (zero-concentrated DP). ``unit`` is whose data is protected; ``relation`` is what a neighbour is: one record (or
-    user) replaced, or one added or removed.
+    Give exactly one of ``epsilon`` (alone: pure DP; with ``delta``: approximate DP), ``mu``
+    (Gaussian DP) or ``rho`` (zero-concentrated DP). ``unit`` is whose data is protected;
+    ``relation`` is what a neighbour is: one record (or user) replaced, or one added or removed.
 
     >>> Budget(epsilon=1.0, delta=1e-6)
     Budget(epsilon=1.0, delta=1e-06)
     >>> Budget(epsilon=-1)
     Traceback (most recent call last):
         ...
-    ValueError: epsilon must be a finite number above 0, got -1; smaller means more private, 1 is a common choice
+    ValueError: epsilon must be a finite number above 0, got -1; smaller means more private, 1 is a
+    common choice
     """
 
     epsilon: float | None = None
@@ -63,10 +68,13 @@ class Budget:
     def __post_init__(self) -> None:
         given = [name for name in ("epsilon", "mu", "rho") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of epsilon, mu and rho, got {' and '.join(given) or 'none of them'}")
+            raise ValueError(
+                "give exactly one of epsilon, mu and rho, got "
+                f"{' and '.join(given) or 'none of them'}"
+            )
         value = getattr(self, given[0])
         try:
-            positive(given[0], value)
+            in_safe_range(given[0], value)
         except ValueError as error:
             raise ValueError(f"{error}; smaller means more private, 1 is a common choice") from None
         if self.delta is not None:
@@ -74,10 +82,14 @@ class Budget:
                 raise ValueError(f"delta goes with epsilon, not with {given[0]}")
             if not 0 <= probability("delta", self.delta) < 1:
                 raise ValueError(
-                    f"delta must be below 1, got {self.delta!r}; take it far below 1 / (number of records)"
+                    f"delta must be below 1, got {self.delta!r}; take it far below 1 / (number "
+                    "of records)"
                 )
-        one_of("unit", self.unit, UNITS)
-        one_of("relation", self.relation, RELATIONS)
+        for name in ("epsilon", "delta", "mu", "rho"):
+            if getattr(self, name) is not None:  # numbers of other types are not written as JSON
+                object.__setattr__(self, name, _plain(getattr(self, name)))
+        option("unit", self.unit, UNITS)
+        option("relation", self.relation, RELATIONS)
 
     @property
     def kind(self) -> str:
@@ -88,14 +100,21 @@ class Budget:
             return "zcdp"
         return "approximate" if self.delta else "pure"
 
-    def spent(self, curve: Curve, total_variation: float = 0.0) -> float:
-        """Log of the share of this budget that a curve uses up: at most 0 when it fits, infinite when nothing is known.
+    def spent(self, curve: Curve, total_variation: float = 0.0, *, smooth: bool = False) -> float:
+        """Log of the fraction of this budget that a curve spends: at most 0 if it fits; may be inf.
 
-        For (epsilon, delta) it is the log of delta(epsilon) / delta, the quantity that calibration drives to zero.
+        For (epsilon, delta) it is the log of delta(epsilon) / delta, the quantity that calibration
+        drives to zero. ``smooth`` leaves out basic composition, whose deltas change abruptly with
+        the noise.
         """
         if self.kind == "approximate" and self.epsilon is not None and self.delta:
-            used = float(curve.delta(np.array([float(self.epsilon)]))[0])
-            used += (1 + math.exp(min(self.epsilon, 700.0))) * total_variation if total_variation else 0.0
+            level = np.array([float(self.epsilon)])
+            used = float(np.max(curve.profile(level)) if smooth else curve.delta(level)[0])
+            used += (
+                (1 + math.exp(min(self.epsilon, 700.0))) * total_variation
+                if total_variation
+                else 0.0
+            )
             return _log(used / self.delta)
         if total_variation:
             return math.inf
@@ -109,38 +128,51 @@ class Budget:
     def admits(self, event: Event) -> bool:
         """Whether ``event`` satisfies this budget, by the best bound that the accountant knows.
 
-        Pure epsilon and GDP mu are closed forms: they are asked first, a grid only where they do not decide. All of
-        them are upper bounds, so each yes is a proof. An event that `calibrate` returned is admitted.
+        Pure epsilon and GDP mu are closed forms: they are asked first, a grid only where they do
+        not decide. All of them are upper bounds, so each yes is a proof. An event that `calibrate`
+        returned is admitted.
 
         >>> from dpfit.privacy.event import Gaussian, Laplace
         >>> budget = Budget(epsilon=1.0, delta=1e-6)
-        >>> budget.admits(Laplace(1.0)), budget.admits(Gaussian(4.2248)), budget.admits(Gaussian(4.2206))
-        (True, True, False)
+        >>> [budget.admits(event) for event in (Laplace(1.0), Gaussian(4.2248), Gaussian(4.2206))]
+        [True, True, False]
         """
-        curve, distance = account.curve(event, self.relation), account.total_variation(event)
+        curve, distance = (
+            accountant.privacy_curve(event, self.relation),
+            accountant.total_variation(event),
+        )
         if self.kind == "approximate" and self.epsilon is not None and self.delta and not distance:
             if curve.pure <= self.epsilon:
                 return True
-            if math.isfinite(curve.mu) and float(gaussian.delta(curve.mu, self.epsilon)) <= self.delta:
+            if (
+                math.isfinite(curve.mu)
+                and float(gaussian.delta(curve.mu, self.epsilon)) <= self.delta
+            ):
                 return True
         return self.spent(curve, distance) <= 0
 
     @property
     def gaussian_mu(self) -> float:
-        """The largest mu for which a mu-GDP mechanism keeps the budget; refused for a pure one, which none keeps."""
+        """Largest mu for which mu-GDP satisfies the budget; ValueError for pure budgets."""
         if self.mu is not None:
             return self.mu
         if self.rho is not None:
             return math.sqrt(2 * self.rho) * (1 - 2.0**-50)
         if not self.delta or self.epsilon is None:
-            raise NotReachable(NEVER_PURE)
-        return float(gaussian.mu(self.epsilon, self.delta))
+            raise BudgetUnreachable(NEVER_PURE)
+        mu = float(gaussian.mu(self.epsilon, self.delta))
+        if not mu:
+            raise BudgetUnreachable(
+                f"no Gaussian noise meets delta = {self.delta!r}; raise delta, or leave it out"
+            )
+        return mu
 
     def split(self, share: float) -> tuple[Budget, Budget]:
         """Two budgets that together keep this one: ``share`` of it, and the rest.
 
-        Pure epsilon and rho are shared as they are, mu by squares. An (epsilon, delta) budget is shared as the Gaussian
-        DP budget with the same delta at epsilon, which loses nothing if both parts are Gaussian.
+        Pure epsilon and rho are shared as they are, mu by squares. An (epsilon, delta) budget is
+        shared as the Gaussian DP budget with the same delta at epsilon, which loses nothing if both
+        parts are Gaussian.
 
         >>> one, two = Budget(mu=1.0).split(0.36)
         >>> one.mu, round(two.mu, 9)
@@ -166,15 +198,18 @@ class Budget:
         return one, two
 
     def remaining_after(self, event: Event) -> Budget:
-        """What is left for a solver after ``event``: whatever satisfies it, after the event, satisfies this budget.
+        """The budget after ``event``: what satisfies it satisfies, after the event, this budget.
 
-        Proof. Adaptive composition adds pure epsilons, rhos and squares of mu; the remainder is the difference, rounded
-        down. For (epsilon, delta), let r be the largest mu for which ``event`` composed with one r-GDP mechanism is
-        within the budget. A mechanism that is r-GDP is a post-processing of N(0, 1) against N(r, 1), for each pair of
-        neighbours and each earlier output. So its composition with the event is a post-processing of the composition
-        that was accounted, and its delta at epsilon is at most as large. The remainder is then a budget of mu = r.
+        Proof. Adaptive composition adds pure epsilons, rhos and squares of mu; the remainder is the
+        difference, rounded down. For (epsilon, delta), let r be the largest mu for which ``event``
+        composed with one r-GDP mechanism is within the budget. A mechanism that is r-GDP is a
+        post-processing of N(0, 1) against N(r, 1), for each pair of neighbours and each earlier
+        output. So its composition with the event is a post-processing of the composition that was
+        accounted, and its delta at epsilon is at most as large. The remainder is then a budget of
+        mu = r.
 
-        The remainder depends on the event, not on data, so a planner may take it before anything runs.
+        The remainder depends on the event, not on data, so a planner may take it before anything
+        runs.
 
         >>> from dpfit.privacy.event import Gaussian, Laplace
         >>> Budget(epsilon=1.0).remaining_after(Laplace(4.0))
@@ -187,54 +222,63 @@ class Budget:
         if self.kind == "approximate":
             return Budget(mu=self._remaining_mu(event), unit=self.unit, relation=self.relation)
         name = {"pure": "epsilon", "gdp": "mu", "zcdp": "rho"}[self.kind]
-        curve = account.curve(event, self.relation)
-        used = math.inf if account.total_variation(event) else getattr(curve, "pure" if name == "epsilon" else name)
+        curve = accountant.privacy_curve(event, self.relation)
+        used = (
+            math.inf
+            if accountant.total_variation(event)
+            else getattr(curve, "pure" if name == "epsilon" else name)
+        )
         if math.isinf(used):
-            raise NotReachable(
-                f"an event of kind {event.kind!r} has no cost in {name}; plan it with noise that has one, or give a "
+            raise BudgetUnreachable(
+                f"an event of kind {event.kind!r} has no cost in {name}; plan it with noise that "
+                "has one, or give a "
                 "budget of epsilon and delta"
             )
         whole, part = Fraction(getattr(self, name)), Fraction(used)
         left = down_sqrt(whole**2 - part**2) if name == "mu" else down(whole - part)
         if not left > 0:
-            raise NotReachable(_nothing_left(event))
-        changed: dict[str, Any] = {name: left}
-        return replace(self, **changed)
+            raise BudgetUnreachable(_nothing_left(event))
+        return Budget(delta=self.delta, unit=self.unit, relation=self.relation, **{name: left})
 
     def _remaining_mu(self, event: Event) -> float:
-        """The largest mu of a mechanism that fits beside ``event`` into an (epsilon, delta) budget."""
+        """Largest mu of a mechanism that fits beside ``event`` in an (epsilon, delta) budget."""
         from dpfit.privacy.calibrate import AtLevel, calibrate  # which imports this module
 
         def beside(level: float) -> AtLevel:
             return AtLevel(Composed((event, GaussianPrivate(1 / level))), level)
 
-        closed = account.curve(beside(1.0).event, self.relation).closed_form
-        kept_back = replace(self, delta=(self.delta or 0.0) * (1 - (_CLOSED_SLACK if closed else _GRID_SLACK)))
+        closed = accountant.privacy_curve(beside(1.0).event, self.relation).closed_form
+        kept_back = replace(
+            self, delta=(self.delta or 0.0) * (1 - (_CLOSED_SLACK if closed else _GRID_SLACK))
+        )
         try:
             return 1 / calibrate(beside, kept_back).level
-        except NotReachable:
-            raise NotReachable(_nothing_left(event)) from None
+        except BudgetUnreachable:
+            raise BudgetUnreachable(_nothing_left(event)) from None
 
     def per_call(self, n_calls: int) -> Budget:
-        """The budget of each of ``n_calls`` calls: at most so many that satisfy it, together, satisfy this budget.
+        """The budget of each of ``n_calls`` calls: that many together satisfy this budget.
 
-        Proof. Adaptive composition adds pure epsilons, rhos and squares of mu; each call gets one n-th of the sum,
-        rounded down. An (epsilon, delta) budget is shared as the GDP budget with that delta at epsilon, as in `split`:
-        Gaussian calls lose nothing by it. Fewer calls than ``n_calls`` use less.
+        Proof. Adaptive composition adds pure epsilons, rhos and squares of mu; each call gets one
+        n-th of the sum, rounded down. An (epsilon, delta) budget is shared as the GDP budget with
+        that delta at epsilon, as in `split`: Gaussian calls lose nothing by it. Fewer calls than
+        ``n_calls`` use less.
 
         >>> Budget(epsilon=1.0).per_call(4), Budget(mu=1.0).per_call(4)
         (Budget(epsilon=0.25), Budget(mu=0.5))
         """
-        if count("n_calls", n_calls) == 1:
+        if integer("n_calls", n_calls) == 1:
             return self
         if self.kind in ("pure", "zcdp"):
             name = "epsilon" if self.kind == "pure" else "rho"
-            share: dict[str, Any] = {name: down(Fraction(getattr(self, name)) / n_calls)}
-            return replace(self, **share)
+            share = down(Fraction(getattr(self, name)) / n_calls)
+            return Budget(delta=self.delta, unit=self.unit, relation=self.relation, **{name: share})
         mu = self.mu or replace(self, delta=(self.delta or 0.0) * (1 - _CLOSED_SLACK)).gaussian_mu
-        return Budget(mu=down_sqrt(Fraction(mu) ** 2 / n_calls), unit=self.unit, relation=self.relation)
+        return Budget(
+            mu=down_sqrt(Fraction(mu) ** 2 / n_calls), unit=self.unit, relation=self.relation
+        )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, float | str]:
         """A dictionary of plain values; `Budget(**...)` is its inverse."""
         limits = {name: getattr(self, name) for name in ("epsilon", "delta", "mu", "rho")}
         return {k: v for k, v in limits.items() if v is not None} | {
@@ -244,14 +288,26 @@ class Budget:
 
     def __repr__(self) -> str:
         fields = {
-            k: v for k, v in self.to_json().items() if (k, v) not in (("unit", "record"), ("relation", "replace"))
+            k: v
+            for k, v in self.to_json().items()
+            if (k, v) not in (("unit", "record"), ("relation", "replace"))
         }
         return f"Budget({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
 
 def _nothing_left(event: Event) -> str:
-    return f"an event of kind {event.kind!r} leaves nothing of this budget; give it more noise, or raise the budget"
+    return (
+        f"an event of kind {event.kind!r} leaves nothing of this budget; give it more noise, "
+        "or raise the budget"
+    )
 
 
 def _log(share: float) -> float:
     return math.log(share) if share > 0 else -math.inf
+
+
+def _plain(value: object) -> float:
+    """Return an int or a float as it is, and a number of another type as a float, rounded down."""
+    if type(value) is int or type(value) is float:
+        return value
+    return down(Fraction(value)) if isinstance(value, Rational) else real("budget", value)

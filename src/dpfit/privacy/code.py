@@ -5,22 +5,22 @@ from __future__ import annotations
 import builtins
 import functools
 import types
-from typing import Any
 
 import numpy as np
 
-from dpfit.privacy.spec import digest
+from dpfit.privacy.spec import Json, digest
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 
 
-def code_fingerprint(*parts: Any) -> str:
+def code_fingerprint(*parts: object) -> str:
     """Return a SHA-256 of functions and plain values, in hex.
 
-    Of a function it covers module, qualified name, bytecode, constants, and those defaults and closure values that are
-    numbers, strings or functions. Of arrays, containers and other objects it covers the type, never the content, so
-    no record enters it. It does not cover global variables, or the functions that the function calls by name.
-    Bytecode differs between versions of Python, and the fingerprint with it.
+    Of a function it covers module, qualified name, bytecode, constants, and those defaults and
+    closure values that are numbers, strings or functions. Of arrays, containers and other objects
+    it covers the type, never the content, so no record enters it. It does not cover global
+    variables, or the functions that the function calls by name. Bytecode differs between versions
+    of Python, and the fingerprint with it.
 
     >>> def scaled(by):
     ...     return lambda x: by * x
@@ -30,7 +30,7 @@ def code_fingerprint(*parts: Any) -> str:
     return digest({"code": [_described(part, ()) for part in parts]})
 
 
-def qualified_name(value: Any) -> str:
+def qualified_name(value: object) -> str:
     """Return module and name of a function, or of the class of another object.
 
     >>> qualified_name(qualified_name)
@@ -38,12 +38,13 @@ def qualified_name(value: Any) -> str:
     """
     while isinstance(value, functools.partial):
         value = value.func
-    named = value if isinstance(getattr(value, "__qualname__", None), str) else type(value)
-    return f"{getattr(named, '__module__', None) or builtins.__name__}.{named.__qualname__}"
+    own = getattr(value, "__qualname__", None)
+    named, name = (value, own) if isinstance(own, str) else (type(value), type(value).__qualname__)
+    return f"{getattr(named, '__module__', None) or builtins.__name__}.{name}"
 
 
-def _described(value: Any, within: tuple[Any, ...]) -> Any:
-    """Describe a value as JSON; ``within`` are the functions around it, since a function may hold itself."""
+def _described(value: object, within: tuple[types.FunctionType, ...]) -> Json:
+    """Describe a value as JSON; ``within`` lists enclosing functions, as functions may recur."""
     if isinstance(value, np.bool_ | np.integer | np.floating):
         value = value.item()
     if type(value) in _PLAIN:
@@ -52,8 +53,16 @@ def _described(value: Any, within: tuple[Any, ...]) -> Any:
         if value in within:
             return ["itself", len(within) - within.index(value)]
         inner = (*within, value)
-        held = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *_closure(value))
-        return [qualified_name(value), _code(value.__code__), [_described(one, inner) for one in held]]
+        held = (
+            *(value.__defaults__ or ()),
+            *(value.__kwdefaults__ or {}).values(),
+            *_closure(value),
+        )
+        return [
+            qualified_name(value),
+            _code(value.__code__),
+            [_described(one, inner) for one in held],
+        ]
     if isinstance(value, types.MethodType):
         return [_described(value.__func__, within), qualified_name(type(value.__self__))]
     if isinstance(value, functools.partial):
@@ -69,17 +78,23 @@ def _described(value: Any, within: tuple[Any, ...]) -> Any:
     return [qualified_name(type(value))]
 
 
-def _closure(function: types.FunctionType) -> list[Any]:
+def _closure(function: types.FunctionType) -> list[object]:
     # Comparing with an empty cell compares no contents.
     return [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
 
 
-def _code(code: types.CodeType) -> Any:
+def _code(code: types.CodeType) -> Json:
     constants = [_constant(value) for value in code.co_consts]
-    return [code.co_code.hex(), constants, list(code.co_names), list(code.co_varnames), list(code.co_freevars)]
+    return [
+        code.co_code.hex(),
+        constants,
+        list(code.co_names),
+        list(code.co_varnames),
+        list(code.co_freevars),
+    ]
 
 
-def _constant(value: Any) -> Any:
+def _constant(value: object) -> Json:
     """Describe a constant of bytecode; the order of a frozenset differs between processes."""
     if isinstance(value, types.CodeType):
         return _code(value)

@@ -1,8 +1,9 @@
-"""What is done to the data, as immutable values that can be written down and accounted again years later.
+"""Events: what is done to the data, as immutable values to store and account again years later.
 
-An event says which mechanisms run, at which noise multiplier (noise scale over sensitivity), on which part of
-the data, at most how often. It says nothing about what that costs: `dpfit.privacy.account` does. Kinds are
-never removed and never change their meaning, since stored guarantees refer to them.
+An event says which mechanisms run, at which noise multiplier (noise scale over sensitivity), on
+which part of the data, at most how often. It says nothing about what that costs:
+`dpfit.privacy.accountant` does. Kinds are never removed and never change their meaning, since
+stored guarantees refer to them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
-from dpfit.privacy.check import count, non_negative, number, one_of, positive, probability
-from dpfit.privacy.spec import Spec, from_json
+from dpfit.privacy.spec import Json, Spec, from_json
+from dpfit.privacy.validate import integer, non_negative, option, positive, probability, real
 
 V = TypeVar("V")
 
@@ -22,7 +23,8 @@ V = TypeVar("V")
 class Event(Spec):
     """Base of all events. Subclasses are frozen dataclasses of numbers, strings and events.
 
-    A subclass that holds events names their one field in ``inside``; `parts`, `rebuilt` and `fold` follow from it.
+    A subclass that holds events names their one field in ``inside``; `parts`, `rebuilt` and `fold`
+    follow from it.
     """
 
     inside: ClassVar[str] = ""
@@ -45,33 +47,37 @@ class Event(Spec):
         """
         new = tuple(parts)
         if len(new) != len(self.parts):
-            raise ValueError(f"an event of kind {self.kind!r} has {len(self.parts)} parts here, got {len(new)}")
+            raise ValueError(
+                f"an event of kind {self.kind!r} has {len(self.parts)} parts here, got {len(new)}"
+            )
         if not new:
             return self
         several = isinstance(getattr(self, self.inside), tuple)
         return dataclasses.replace(self, **{self.inside: new if several else new[0]})
 
     def fold(self, combine: Callable[[Event, tuple[V, ...]], V]) -> V:
-        """``combine`` applied from the leaves upwards: to each event and what it returned for the parts.
+        """Apply ``combine`` from the leaves up: to each event and what it returned for the parts.
 
-        >>> Composed((Gaussian(1.0), Repeated(Pure(0.1), 5))).fold(lambda event, leaves: sum(leaves) or 1)
+        >>> Composed((Gaussian(1.0), Repeated(Pure(0.1), 5))).fold(
+        ...     lambda event, leaves: sum(leaves) or 1
+        ... )
         2
         """
         return combine(self, tuple(part.fold(combine) for part in self.parts))
 
     def scaled(self, factor: float) -> Self:
-        """The same event with all its noise multiplied by ``factor``; guarantees without noise stay as they are.
+        """The event with all noise multiplied by ``factor``; guarantees without noise are kept.
 
         >>> Repeated(Gaussian(2.0), 3).scaled(1.5)
         Repeated(event=Gaussian(noise_multiplier=3.0), times=3)
         """
         if hasattr(self, "noise_multiplier"):
-            louder: dict[str, Any] = {"noise_multiplier": self.noise_multiplier * factor}
+            louder = {"noise_multiplier": self.noise_multiplier * factor}
             return dataclasses.replace(self, **louder)
         return self.rebuilt(part.scaled(factor) for part in self.parts)
 
 
-def event_from_json(value: Any) -> Event:
+def event_from_json(value: Json) -> Event:
     """The event that `Event.to_json` wrote.
 
     >>> event_from_json(Sampled(Gaussian(1.0), 0.01).to_json()) == Sampled(Gaussian(1.0), 0.01)
@@ -107,7 +113,7 @@ class Laplace(Event):
 
 @dataclass(frozen=True)
 class L2Laplace(Event):
-    """Noise with density proportional to exp(-||x||_2 / scale); multiplier = scale / l2 sensitivity."""
+    """Noise of density prop. to exp(-||x||_2 / scale); multiplier = scale / l2 sensitivity."""
 
     kind = "l2_laplace"
     noise_multiplier: float
@@ -115,7 +121,7 @@ class L2Laplace(Event):
 
     def __post_init__(self) -> None:
         positive("noise_multiplier", self.noise_multiplier)
-        count("dimension", self.dimension)
+        integer("dimension", self.dimension)
 
 
 @dataclass(frozen=True)
@@ -134,12 +140,12 @@ class GeneralizedGaussian(Event):
         positive("noise_multiplier", self.noise_multiplier)
         if positive("shape", self.shape) < 1:
             raise ValueError(f"shape must be at least 1 (log-concave noise), got {self.shape!r}")
-        count("dimension", self.dimension)
+        integer("dimension", self.dimension)
 
 
 @dataclass(frozen=True)
 class DiscreteLaplace(Event):
-    """Noise with mass exp(-|k|/scale) on the integers, for integer values; multiplier = scale / l1 sensitivity."""
+    """Noise of mass exp(-|k|/scale) on the integers; multiplier = scale / l1 sensitivity."""
 
     kind = "discrete_laplace"
     noise_multiplier: float
@@ -150,7 +156,10 @@ class DiscreteLaplace(Event):
 
 @dataclass(frozen=True)
 class DiscreteGaussian(Event):
-    """Noise with mass exp(-k^2/(2 sigma^2)) on the integers, for integer values; promised as zCDP, never as GDP."""
+    """Noise of mass exp(-k^2/(2 sigma^2)) on the integers; multiplier = sigma / l2 sensitivity.
+
+    It is zCDP as normal noise is, and GDP with a slightly larger mu.
+    """
 
     kind = "discrete_gaussian"
     noise_multiplier: float
@@ -161,7 +170,7 @@ class DiscreteGaussian(Event):
 
 @dataclass(frozen=True)
 class RandomizedResponse(Event):
-    """One of ``categories`` values is reported truthfully with odds exp(epsilon) to 1 against each other one."""
+    """One of ``categories`` values: the truth has odds exp(epsilon) to 1 against each other."""
 
     kind = "randomized_response"
     epsilon: float
@@ -169,20 +178,21 @@ class RandomizedResponse(Event):
 
     def __post_init__(self) -> None:
         non_negative("epsilon", self.epsilon)
-        count("categories", self.categories, least=2)
+        integer("categories", self.categories, least=2)
 
 
 @dataclass(frozen=True)
 class ObjectivePerturbation(Event):
-    """The minimizer of the summed losses of a convex (generalized) linear model, a quadratic and a random linear term.
+    """Minimizer of summed convex (generalized) linear losses, a quadratic and a random linear term.
 
-    The random vector is normal, or of density proportional to exp(-||b||_2 / scale) (``noise="gamma"``: its norm has a
-    Gamma law). The multiplier is its standard deviation, or scale, over the largest norm of one record's gradient,
-    under both relations. ``curvature`` is the largest curvature that one record adds, over that of the quadratic.
-    ``slopes`` says how the slope u (relative to its bound) and the curvature of a record go together: "two_sided" is
-    any convex loss; "one_sided" one whose slope keeps its sign, given the record; "logistic" one whose curvature is,
-    besides, at most 4 u (1 - u) of its largest; "softmax" is the multinomial logistic loss, with Gamma-norm noise only.
-    Proofs: docs/explanation/perturbation.md.
+    The random vector is normal, or of density proportional to exp(-||b||_2 / scale)
+    (``noise="gamma"``: its norm has a Gamma law). The multiplier is its standard deviation, or
+    scale, over the largest norm of one record's gradient, under both relations. ``curvature`` is
+    the largest curvature that one record adds, over that of the quadratic. ``slopes`` says how the
+    slope u (relative to its bound) and the curvature of a record go together: "two_sided" is any
+    convex loss; "one_sided" one whose slope keeps its sign, given the record; "logistic" one whose
+    curvature is, besides, at most 4 u (1 - u) of its largest; "softmax" is the multinomial logistic
+    loss, with Gamma-norm noise only. Proofs: docs/explanation/perturbation.md.
     """
 
     kind = "objective_perturbation"
@@ -194,10 +204,12 @@ class ObjectivePerturbation(Event):
     def __post_init__(self) -> None:
         positive("noise_multiplier", self.noise_multiplier)
         positive("curvature", self.curvature)
-        one_of("slopes", self.slopes, ("two_sided", "one_sided", "logistic", "softmax"))
-        one_of("noise", self.noise, ("gaussian", "gamma"))
+        option("slopes", self.slopes, ("two_sided", "one_sided", "logistic", "softmax"))
+        option("noise", self.noise, ("gaussian", "gamma"))
         if self.slopes == "softmax" and self.noise == "gaussian":
-            raise ValueError("for several classes no profile of normal noise is proven: take noise='gamma'")
+            raise ValueError(
+                "for several classes no profile of normal noise is proven: take noise='gamma'"
+            )
 
 
 # Promises that rest on a theorem of their own.
@@ -216,7 +228,7 @@ class Pure(Event):
 
 @dataclass(frozen=True)
 class BoundedRange(Event):
-    """A mechanism whose log density ratio lies in an interval of length epsilon: the exponential mechanism."""
+    """Log density ratios in an interval of length epsilon: the exponential mechanism."""
 
     kind = "bounded_range"
     epsilon: float
@@ -262,7 +274,7 @@ class ZeroConcentrated(Event):
 
 @dataclass(frozen=True)
 class Renyi(Event):
-    """Any mechanism with Renyi divergence at most ``values[i]`` at ``orders[i]`` (orders above 1, increasing)."""
+    """Renyi divergence at most ``values[i]`` at ``orders[i]`` (above 1, increasing)."""
 
     kind = "renyi"
     orders: tuple[float, ...]
@@ -272,7 +284,7 @@ class Renyi(Event):
         if not self.orders or len(self.orders) != len(self.values):
             raise ValueError("orders and values must be non-empty and of the same length")
         for order, value in zip(self.orders, self.values, strict=True):
-            if not number("order", order) > 1:
+            if not real("order", order) > 1:
                 raise ValueError(f"Renyi orders must be above 1, got {order!r}")
             non_negative("Renyi divergence", value)
         if any(b <= a for a, b in zip(self.orders, self.orders[1:], strict=False)):
@@ -305,16 +317,17 @@ class Repeated(Event):
 
     def __post_init__(self) -> None:
         _check_events((self.event,))
-        count("times", self.times, least=0)
+        integer("times", self.times, least=0)
 
 
 @dataclass(frozen=True)
 class Parallel(Event):
     """Events on disjoint parts of the data.
 
-    ``by="index"``: a record's part is fixed by its row index, by its user, or by a coin of its own, so a change
-    touches one part. ``by="value"``: the part depends on the record, so replacing a record may touch two; the
-    noise of each part must then cover a record that enters, leaves or is replaced.
+    ``by="index"``: a record's part is fixed by its row index, by its user, or by a coin of its own,
+    so a change touches one part. ``by="value"``: the part depends on the record, so replacing a
+    record may touch two; the noise of each part must then cover a record that enters, leaves or is
+    replaced.
     """
 
     kind = "parallel"
@@ -324,19 +337,20 @@ class Parallel(Event):
 
     def __post_init__(self) -> None:
         _check_events(self.events)
-        one_of("by", self.by, ("index", "value"))
+        option("by", self.by, ("index", "value"))
 
 
 @dataclass(frozen=True)
 class Sampled(Event):
     """An event on a random sample of the data.
 
-    ``method="poisson"``: each record is in with probability ``rate``, independently. ``method="without_replacement"``:
-    a uniform sample of a fixed share ``rate`` of the records (replace-one only). ``zero_out`` is the largest change of
-    the noised value when a record leaves, over the sensitivity that the noise multiplier refers to; it matters
-    under replace-one only, where it is 1/2 for sums of norm-bounded contributions. There an inner promise that is not
-    noise (`Pure`, `GaussianPrivate`, ..) must also hold when a record leaves, and what is done to a sample must not
-    depend on the order of its records.
+    ``method="poisson"``: each record is in with probability ``rate``, independently.
+    ``method="without_replacement"``: a uniform sample of a fixed share ``rate`` of the records
+    (replace-one only). ``zero_out`` is the largest change of the noised value when a record leaves,
+    over the sensitivity that the noise multiplier refers to; it matters under replace-one only,
+    where it is 1/2 for sums of norm-bounded contributions. There an inner promise that is not noise
+    (`Pure`, `GaussianPrivate`, ..) must also hold when a record leaves, and what is done to a
+    sample must not depend on the order of its records.
     """
 
     kind = "sampled"
@@ -349,8 +363,8 @@ class Sampled(Event):
     def __post_init__(self) -> None:
         _check_events((self.event,))
         probability("rate", self.rate)
-        one_of("method", self.method, ("poisson", "without_replacement"))
-        if not 0.5 <= number("zero_out", self.zero_out) <= 1:
+        option("method", self.method, ("poisson", "without_replacement"))
+        if not 0.5 <= real("zero_out", self.zero_out) <= 1:
             raise ValueError(f"zero_out must lie between 0.5 and 1, got {self.zero_out!r}")
 
 
@@ -358,8 +372,9 @@ class Sampled(Event):
 class Selected(Event):
     """The best of a random number of runs of ``event``, only the winner leaving.
 
-    The number of runs has the truncated negative binomial law with parameters ``eta > -1`` and ``stop`` in
-    (0, 1) of Papernot and Steinke (2022); ``eta = 1`` is the geometric law with mean 1 / stop.
+    The number of runs has the truncated negative binomial law with parameters ``eta > -1`` and
+    ``stop`` in (0, 1) of Papernot and Steinke (2022); ``eta = 1`` is the geometric law with mean 1
+    / stop.
     """
 
     kind = "selected"
@@ -370,15 +385,15 @@ class Selected(Event):
 
     def __post_init__(self) -> None:
         _check_events((self.event,))
-        if not 0 < number("stop", self.stop) < 1:
+        if not 0 < real("stop", self.stop) < 1:
             raise ValueError(f"stop must lie strictly between 0 and 1, got {self.stop!r}")
-        if not -1 < number("eta", self.eta) < float("inf"):
+        if not -1 < real("eta", self.eta) < float("inf"):
             raise ValueError(f"eta must be above -1, got {self.eta!r}")
 
 
 @dataclass(frozen=True)
 class Filtered(Event):
-    """Any sequence of events, chosen adaptively, that a privacy filter stops at ``cap`` (pure, gdp or zcdp)."""
+    """Any adaptive sequence of events that a privacy filter stops at ``cap`` (pure, gdp, zcdp)."""
 
     kind = "filtered"
     inside = "cap"
@@ -386,12 +401,14 @@ class Filtered(Event):
 
     def __post_init__(self) -> None:
         if not isinstance(self.cap, Pure | GaussianPrivate | ZeroConcentrated):
-            raise ValueError("a filter's cap must be a Pure, GaussianPrivate or ZeroConcentrated event")
+            raise ValueError(
+                "a filter's cap must be a Pure, GaussianPrivate or ZeroConcentrated event"
+            )
 
 
 @dataclass(frozen=True)
 class WithinTotalVariation(Event):
-    """An implementation whose output law is within total variation ``distance`` of the event's, for every dataset."""
+    """An implementation within total variation ``distance`` of the event, for every dataset."""
 
     kind = "within_total_variation"
     inside = "event"
@@ -414,12 +431,12 @@ class Group(Event):
 
     def __post_init__(self) -> None:
         _check_events((self.event,))
-        count("size", self.size)
+        integer("size", self.size)
 
 
 @dataclass(frozen=True)
 class Replaced(Event):
-    """An event accounted under add/remove, promised under replace-one: one record leaves and one enters."""
+    """An event accounted under add/remove for replace-one: a record leaves, another enters."""
 
     kind = "replaced"
     inside = "event"

@@ -1,10 +1,10 @@
-"""Privacy filters: stop in time when the next step and its cost are chosen after seeing earlier outputs.
+"""Privacy filters: stop in time when the next step and its cost depend on earlier outputs.
 
-A filter adds up costs in one additive currency and lets a step through only while the sum stays within a cap fixed
-beforehand; whatever was let through is then private at the cap. That is a theorem for exactly these currencies:
-pure epsilon (Rogers, Roth, Ullman, Vadhan 2016), zCDP and Renyi at a fixed order (Feldman and Zrnic 2021;
-Whitehouse, Ramdas, Rogers, Wu 2023) and the square of the GDP parameter (Smith and Thakurta 2022).
-Proofs: docs/explanation/filters.md.
+A filter adds up costs in one additive currency and lets a step through only while the sum stays
+within a cap fixed beforehand; whatever was let through is then private at the cap. That is a
+theorem for exactly these currencies: pure epsilon (Rogers, Roth, Ullman, Vadhan 2016), zCDP and
+Renyi at a fixed order (Feldman and Zrnic 2021; Whitehouse, Ramdas, Rogers, Wu 2023) and the square
+of the GDP parameter (Smith and Thakurta 2022). Proofs: docs/explanation/filters.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from dpfit.privacy.charge import NoPrice, charge
+from dpfit.privacy.cost import CostUndefined, privacy_cost
 from dpfit.privacy.event import Event, Filtered
 
 
@@ -45,7 +45,7 @@ class Filter:
     @property
     def cap(self) -> Fraction:
         """The cap in its currency: epsilon, rho, or mu squared."""
-        return charge(self.event.cap, self.relation, self.currency).amount
+        return privacy_cost(self.event.cap, self.relation, self.currency).amount
 
     @property
     def left(self) -> Fraction:
@@ -66,11 +66,11 @@ class Filter:
     def cost(self, event: Event) -> Fraction:
         """The price of an event in the currency of the cap."""
         try:
-            price = charge(event, self.relation, self.currency)
-        except NoPrice as error:
+            price = privacy_cost(event, self.relation, self.currency)
+        except CostUndefined as error:
             raise FilterExhausted(str(error)) from None
         if price.delta:
-            raise FilterExhausted("an event with a delta has no price under a cap without one")
+            raise FilterExhausted("an event with a delta has no cost under a cap without one")
         return price.amount
 
     def fits(self, event: Event) -> bool:
@@ -78,11 +78,12 @@ class Filter:
         return self.cost(event) <= self.left
 
     def charge(self, event: Event) -> None:
-        """Charge before running; raises `FilterExhausted` and charges nothing if it does not fit."""
+        """Charge before running; if it does not fit, raise `FilterExhausted` and charge nothing."""
         price = self.cost(event)
         if price > self.left:
             raise FilterExhausted(
-                f"asked for {float(price):.6g}, left {float(self.left):.6g} of {float(self.cap):.6g} "
+                f"asked for {float(price):.6g}, left {float(self.left):.6g} of "
+                f"{float(self.cap):.6g} "
                 f"({self.currency} currency); ask for more noise or stop here"
             )
         self._spent += price

@@ -1,7 +1,7 @@
 """Renyi divergences: closed forms, triangle inequality, and the conversion to (epsilon, delta).
 
-Reference: [Gan22] Definition 13 (with the logarithm that the print omits), Theorems 14 and 16, Fact 46; [LD] B.2-B.10;
-conversion: Canonne, Kamath, Steinke (2020), Proposition 12.
+Reference: [Gan22] Definition 13 (with the logarithm that the print omits), Theorems 14 and 16, Fact
+46; [LD] B.2-B.10; conversion: Canonne, Kamath, Steinke (2020), Proposition 12.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from scipy.special import gammaln, logsumexp
 Array = NDArray[np.float64]
 
 ORDERS: Array = np.unique(np.concatenate([1 + np.geomspace(1e-3, 1e6, 181), np.arange(2, 129)]))
-"""Orders at which curves are compared; a curve is never used at an order where it was not computed."""
+"""Orders at which curves are compared; a curve is never used at an order where it was not computed.
+"""
 
 
 def delta(orders: Array, values: Array, epsilon: NDArray[np.float64]) -> Array:
     """Smallest delta at each epsilon over all orders: exp((a-1)(R - epsilon + log(1 - 1/a))) / a.
 
-    >>> round(float(delta(ORDERS, ORDERS * 0.5, np.array([4.0]))[0]), 5)  # the Gaussian with mu = 1 has 0.00005
+    The Gaussian with mu = 1 has delta = 0.00005 here:
+
+    >>> round(float(delta(ORDERS, ORDERS * 0.5, np.array([4.0]))[0]), 5)
     0.0002
     """
     usable = np.isfinite(values)
@@ -43,8 +46,10 @@ def epsilon(orders: Array, values: Array, delta: float) -> float:
     return max(0.0, best * (1 + 1e-10) + 1e-15)
 
 
-def gaussians(order: float, mean1: Array, covariance1: Array, mean2: Array, covariance2: Array) -> float:
-    """Renyi divergence of N(mean1, covariance1) from N(mean2, covariance2); infinite where it does not exist.
+def gaussians(
+    order: float, mean1: Array, covariance1: Array, mean2: Array, covariance2: Array
+) -> float:
+    """Renyi divergence of N(mean1, covariance1) from N(mean2, covariance2); inf if undefined.
 
     >>> gaussians(2.0, np.zeros(1), np.eye(1), np.ones(1), np.eye(1))
     1.0
@@ -53,13 +58,18 @@ def gaussians(order: float, mean1: Array, covariance1: Array, mean2: Array, cova
     if np.min(np.linalg.eigvalsh(mixed)) <= 0:
         return math.inf
     gap = np.atleast_1d(mean1) - np.atleast_1d(mean2)
-    logs = [float(np.linalg.slogdet(np.atleast_2d(c))[1]) for c in (mixed, covariance1, covariance2)]
+    logs = [
+        float(np.linalg.slogdet(np.atleast_2d(c))[1]) for c in (mixed, covariance1, covariance2)
+    ]
     quadratic = order / 2 * float(gap @ np.linalg.solve(mixed, gap))
     return quadratic - (logs[0] - (1 - order) * logs[1] - order * logs[2]) / (2 * (order - 1))
 
 
 def weak_triangle(order: float, q: float, first: float, second: float) -> float:
-    """Bound on R_order(P1||P3) from ``first`` = R_{q order}(P1||P2), ``second`` = R_{(q order - 1)/(q - 1)}(P2||P3)."""
+    """Bound R_order(P1||P3) by the weak triangle inequality.
+
+    Here ``first`` = R_{q order}(P1||P2) and ``second`` = R_{(q order - 1)/(q - 1)}(P2||P3).
+    """
     if order <= 1 or q <= 1:
         raise ValueError("the weak triangle inequality needs order > 1 and q > 1")
     return (order - 1 / q) / (order - 1) * first + second
@@ -69,20 +79,28 @@ def randomized_response(epsilon: float, orders: Array) -> Array:
     """Divergence of binary randomized response, the largest among all epsilon-DP mechanisms."""
     if math.isinf(epsilon):
         return np.full(orders.shape, math.inf)
-    # The moment minus one is expm1(a e) (1 - exp((1 - a) e)) / (1 + exp(e)), a product that keeps its digits.
+    # The moment minus one is expm1(a e) (1 - exp((1 - a) e)) / (1 + exp(e)), a product that keeps
+    # its digits.
     small = np.minimum(orders * epsilon, 30.0)
-    moment = np.expm1(small) * -np.expm1((1 - orders) * epsilon) / (1 + math.exp(min(epsilon, 700.0)))
+    moment = (
+        np.expm1(small) * -np.expm1((1 - orders) * epsilon) / (1 + math.exp(min(epsilon, 700.0)))
+    )
     tail = orders * epsilon - np.logaddexp(0.0, epsilon)
     log_moment = np.where(
-        orders * epsilon < 30, np.log1p(moment), np.logaddexp(tail, tail + (1 - 2 * orders) * epsilon)
+        orders * epsilon < 30,
+        np.log1p(moment),
+        np.logaddexp(tail, tail + (1 - 2 * orders) * epsilon),
     )
     return np.asarray(np.minimum(log_moment / (orders - 1) * (1 + 1e-14), epsilon))
 
 
 def laplace(shift: float, orders: Array) -> Array:
-    """Divergence between Laplace laws of scale 1 that are ``shift`` apart (Mironov 2017, Table II)."""
+    """Divergence of Laplace laws of scale 1 at distance ``shift`` (Mironov 2017, Table II)."""
     up, down = orders / (2 * orders - 1), (orders - 1) / (2 * orders - 1)
-    rise, fall = up * np.expm1(np.minimum((orders - 1) * shift, 30.0)), down * np.expm1(-orders * shift)
+    rise, fall = (
+        up * np.expm1(np.minimum((orders - 1) * shift, 30.0)),
+        down * np.expm1(-orders * shift),
+    )
     # Small moments are a difference of the two terms, each right to a few units in the last place.
     small = np.log1p(rise + fall + 1e-15 * (rise - fall))
     large = np.logaddexp(np.log(up) + (orders - 1) * shift, np.log(down) - orders * shift)
@@ -91,15 +109,18 @@ def laplace(shift: float, orders: Array) -> Array:
 
 
 def sampled_gaussian(rate: float, mu: float, orders: Array, largest: int = 512) -> Array:
-    """Divergence of the Poisson-sampled Gaussian mechanism under add/remove (Mironov, Talwar, Zhang 2019).
+    """Divergence of the Poisson-sampled Gaussian, add/remove (Mironov, Talwar, Zhang 2019).
 
-    Whole orders have a finite sum; (order - 1) times the divergence is convex, so a chord bounds the orders between.
+    Whole orders have a finite sum; (order - 1) times the divergence is convex, so a chord bounds
+    the orders between.
     """
     values = np.full(orders.shape, math.inf)
     if rate in (0.0, 1.0):
         return orders * mu**2 / 2 if rate else np.zeros(orders.shape)
     top = int(min(largest, orders[-1] if orders[-1] < largest else largest))
-    whole = np.unique(np.concatenate([np.arange(1, min(top, 64) + 1), np.geomspace(64, top, 40).astype(int)]))
+    whole = np.unique(
+        np.concatenate([np.arange(1, min(top, 64) + 1), np.geomspace(64, top, 40).astype(int)])
+    )
     moments = np.array([_sampled_moment(rate, mu, int(a)) if a > 1 else 0.0 for a in whole])
     inside = orders <= whole[-1]
     values[inside] = np.interp(orders[inside], whole, moments) / (orders[inside] - 1)
@@ -117,12 +138,15 @@ def _sampled_moment(rate: float, mu: float, order: int) -> float:
 def selected(orders: Array, values: Array, stop: float, eta: float) -> Array:
     """Divergence of the best of a random number of runs (Papernot and Steinke 2022, Theorem 2).
 
-    The number of runs is truncated negative binomial (eta, stop); the second order is chosen freely.
+    The number of runs is truncated negative binomial (eta, stop); the second order is chosen
+    freely.
     """
     usable = np.isfinite(values)
     if not usable.any():
         return values
-    extra = (1 + eta) * np.min((1 - 1 / orders[usable]) * values[usable] + math.log(1 / stop) / orders[usable])
+    extra = (1 + eta) * np.min(
+        (1 - 1 / orders[usable]) * values[usable] + math.log(1 / stop) / orders[usable]
+    )
     return np.asarray(values + extra + math.log(mean_runs(stop, eta)) / (orders - 1))
 
 

@@ -1,10 +1,23 @@
-"""Numbers rounded up or down: a stored cost must not be smaller than what it stands for, a remainder not larger."""
+"""Directed rounding: a stored cost is never below, a remainder never above the true value."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
+
+SMALLEST = math.ulp(0.0)
+"""The smallest positive double: the bound on a probability that is positive, however small."""
+
+
+def up_to_digits(value: float, digits: int) -> float:
+    """Return the smallest number of that many significant digits that is at least ``value``.
+
+    >>> up_to_digits(1.00004, 4), up_to_digits(0.1, 4), up_to_digits(0.9999999999999983, 4)
+    (1.001, 0.1, 1.0)
+    """
+    return float(Context(digits, ROUND_CEILING).create_decimal(repr(float(value))))
 
 
 def up(value: Fraction) -> float:
@@ -21,9 +34,13 @@ def up(value: Fraction) -> float:
 
 
 def up_sqrt(value: Fraction) -> float:
-    """A double that is at least the square root of ``value``, and the root itself where that is a double."""
+    """A double at least the square root of ``value``; the root itself if it is a double."""
     if value > Fraction(2) ** 1023:
         return math.inf
+    if 0 < value < Fraction(2) ** -900:
+        # Squares of small doubles are no doubles: the root of a larger number is scaled back.
+        root = math.ldexp(up_sqrt(value * 2**1200), -600)
+        return root if Fraction(root) ** 2 >= value else math.nextafter(root, math.inf)
     root = math.sqrt(up(value))
     while Fraction(root) ** 2 < value:
         root = math.nextafter(root, math.inf)
@@ -64,7 +81,7 @@ def weighted_sum(parts: Iterable[tuple[float, int]]) -> Fraction | None:
 
 
 def weighted_squares(parts: Iterable[tuple[float, int]]) -> Fraction | None:
-    """The exact sum of squares of doubles, each taken a number of times; None if one of them is infinite."""
+    """Exact sum of squares of doubles, each with a multiplicity; None if one is infinite."""
     total = Fraction(0)
     for value, times in parts:
         if math.isinf(value):

@@ -1,7 +1,8 @@
 """Frozen public values with a JSON form: events, problems, mechanisms and plans.
 
-A Spec holds numbers, strings, other Specs and tuples of these. It holds neither records nor functions, so a guarantee
-can be stored, compared and read back years later. `dpfit.privacy.kinds` says which module defines which kind.
+A Spec holds numbers, strings, other Specs and tuples of these. It holds neither records nor
+functions, so a guarantee can be stored, compared and read back years later. `dpfit.privacy.kinds`
+says which module defines which kind.
 """
 
 from __future__ import annotations
@@ -9,24 +10,28 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
 from dpfit.privacy.kinds import KINDS
 
 S = TypeVar("S", bound="Spec")
-Reader = Callable[[dict[str, Any]], "Spec"]
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+Reader = Callable[[dict[str, Json]], "Spec"]
+
+MAX_DEPTH = 100
+"""How deeply stored values may be nested."""
 
 _LOADED: dict[str, type[Spec] | Reader] = {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """Base of all frozen public values. A concrete subclass sets ``kind``, whose meaning never changes."""
+    """Base of frozen public values. A subclass sets ``kind``, whose meaning never changes."""
 
     kind: ClassVar[str] = ""
     former: ClassVar[dict[str, str]] = {}
@@ -34,12 +39,12 @@ class Spec:
     omitted: ClassVar[tuple[str, ...]] = ()
     """Fields that are not written while they hold their default."""
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
+    def __init_subclass__(cls, **arguments: object) -> None:
         super().__init_subclass__(**arguments)
         if kind := cls.__dict__.get("kind", ""):
             _register(kind, cls)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return a dictionary of plain values; `from_json` is the inverse."""
         return {"kind": self.kind} | {
             field.name: _to_plain(getattr(self, field.name))
@@ -47,9 +52,13 @@ class Spec:
             if field.name not in self.omitted or getattr(self, field.name) != field.default
         }
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Cached properties are computed again: some hold functions, which cannot be pickled.
-        return {k: v for k, v in self.__dict__.items() if not isinstance(getattr(type(self), k, None), cached_property)}
+        return {
+            k: v
+            for k, v in self.__dict__.items()
+            if not isinstance(getattr(type(self), k, None), cached_property)
+        }
 
     @property
     def fingerprint(self) -> str:
@@ -65,7 +74,7 @@ class Missing:
         raise NotImplementedError
 
 
-def digest(content: dict[str, Any]) -> str:
+def digest(content: Json) -> str:
     """Return the SHA-256 of a JSON value with sorted keys and no spaces, in hex.
 
     >>> digest({"b": 1, "a": 2}) == digest({"a": 2, "b": 1})
@@ -76,7 +85,7 @@ def digest(content: dict[str, Any]) -> str:
 
 
 def reads(kind: str) -> Callable[[Reader], Reader]:
-    """Register a function that makes a Spec of today from the JSON of a kind that no class has any more."""
+    """Register a function that reads the JSON of a retired kind as a current Spec."""
 
     def register(reader: Reader) -> Reader:
         _register(kind, reader)
@@ -85,26 +94,48 @@ def reads(kind: str) -> Callable[[Reader], Reader]:
     return register
 
 
-def from_json(value: Any, expected: type[S]) -> S:
+def from_json(value: Json, expected: type[S]) -> S:
     """Return the Spec that `Spec.to_json` wrote; it must be an instance of ``expected``.
 
-    Reading imports modules that `dpfit.privacy.kinds` names, and those that installed packages register in the entry
-    point group ``dpfit.kinds``. A file chooses among these kinds; it cannot name a module.
+    Reading imports modules that `dpfit.privacy.kinds` names, and those that installed packages
+    register in the entry point group ``dpfit.kinds``. A file chooses among these kinds; it cannot
+    name a module.
     """
-    kind = value.get("kind") if isinstance(value, dict) else None
-    found = _resolve(kind) if isinstance(kind, str) else None
-    if isinstance(found, type):
-        if issubclass(found, expected):
-            return _filled(found, value)
-    elif found is not None and isinstance(made := found(value), expected):
-        return made
+    for _ in named_values(value):
+        pass  # values that are nested too deeply are refused here
+    return _read(value, expected)
+
+
+def named_values(value: Json) -> Iterator[tuple[str, Json]]:
+    """Yield numbers and strings of a JSON value with their fields; refuse deep nesting."""
+    waiting: list[tuple[str, Json, int]] = [("value", value, 0)]
+    while waiting:
+        name, part, depth = waiting.pop()
+        if not isinstance(part, dict | list):
+            yield name, part
+            continue
+        if depth > MAX_DEPTH:
+            raise ValueError(f"a stored value must not be nested more than {MAX_DEPTH} levels deep")
+        inner = part.items() if isinstance(part, dict) else ((name, one) for one in part)
+        waiting += [(label, one, depth + 1) for label, one in inner]
+
+
+def _read(value: Json, expected: type[S]) -> S:
+    if isinstance(value, dict) and isinstance(kind := value.get("kind"), str):
+        found = _resolve(kind)
+        if isinstance(found, type):
+            if issubclass(found, expected):
+                return _filled(found, value)
+        elif found is not None and isinstance(made := found(value), expected):
+            return made
     raise ValueError(
-        f"kind must name a known {expected.__name__}, got {_shown(value)}; read it with the version of dpfit, and the "
+        f"kind must name a known {expected.__name__}, got {_shown(value)}; read it with the "
+        "version of dpfit, and the "
         "packages, that wrote it"
     )
 
 
-def _filled(cls: type[S], value: dict[str, Any]) -> S:
+def _filled(cls: type[S], value: Mapping[str, Json]) -> S:
     fields = {field.name for field in dataclasses.fields(cls)}
     given = {cls.former.get(name, name): part for name, part in value.items() if name != "kind"}
     if unknown := set(given) - fields:
@@ -119,9 +150,12 @@ def _register(kind: str, made: type[Spec] | Reader) -> None:
     where = (made.__module__, made.__qualname__)
     known = _LOADED.get(kind)
     taken = KINDS.get(kind) if known is None else (known.__module__, known.__qualname__)
-    # A class of dpfit may have moved since the index was written; whoever else takes a kind of dpfit may not.
+    # A class of dpfit may have moved since the index was written; whoever else takes a kind of
+    # dpfit may not.
     if taken and taken != where and (known is not None or not made.__module__.startswith("dpfit.")):
-        raise TypeError(f"kind {kind!r} belongs to {'.'.join(taken)}; give {'.'.join(where)} another one")
+        raise TypeError(
+            f"kind {kind!r} belongs to {'.'.join(taken)}; give {'.'.join(where)} another one"
+        )
     _LOADED[kind] = made
 
 
@@ -138,23 +172,24 @@ def _resolve(kind: str) -> type[Spec] | Reader | None:
     return _LOADED.get(kind)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Json) -> str:
     return repr(value.get("kind") if isinstance(value, dict) else value)[:80]
 
 
-def _to_plain(value: Any) -> Any:
+def _to_plain(value: object) -> Json:
     if isinstance(value, Spec):
         return value.to_json()
     if isinstance(value, tuple):
         return [_to_plain(part) for part in value]
     if isinstance(value, np.generic):
-        return value.item()
+        plain: Json = value.item()
+        return plain
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise TypeError(f"a Spec holds numbers, strings, Specs and tuples, got {type(value).__name__}")
 
 
-def _from_plain(value: Any) -> Any:
+def _from_plain(value: Json) -> object:
     if isinstance(value, dict):
-        return from_json(value, Spec)
+        return _read(value, Spec)
     return tuple(_from_plain(part) for part in value) if isinstance(value, list) else value

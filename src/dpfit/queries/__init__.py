@@ -1,7 +1,7 @@
-"""Counts over tables: histograms, marginals, ranges and predicates, with the noise that errs least."""
+"""Counts over tables: histograms, marginals, ranges, predicates, of least noise error."""
 
 from dpfit.queries.axes import Axis, Bins, Categories
-from dpfit.queries.count import Counted, count, plan_count
+from dpfit.queries.count import CountResult, count, plan_count
 from dpfit.queries.histogram import Histogram
 from dpfit.queries.marginals import Marginals
 from dpfit.queries.predicates import Condition, Predicate, Predicates, where
@@ -13,7 +13,7 @@ __all__ = [
     "Bins",
     "Categories",
     "Condition",
-    "Counted",
+    "CountResult",
     "Histogram",
     "Marginals",
     "Predicate",

@@ -1,4 +1,4 @@
-"""Axes: public partitions of what one column can hold. Every record is in exactly one cell of an axis."""
+"""Axes: public partitions of a column's values. Each record is in at most one cell."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dpfit.data.schema import Category, Column, Number, Schema
 from dpfit.data.table import Table
-from dpfit.privacy.check import count, number
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer, real
 
 Cells = NDArray[np.int64]
 
@@ -34,7 +34,7 @@ class Axis(Spec, ABC):
 
     @abstractmethod
     def cells(self, table: Table) -> Cells:
-        """The cell of each record."""
+        """The cell of each record; -1 for none."""
 
     @property
     def size(self) -> int:
@@ -47,7 +47,7 @@ class Categories(Axis):
     """The categories of a column and, last, "other".
 
     >>> Categories(Category("ward", ("A", "B"))).cells(Table({"ward": ["B", "A", "Z", None]}))
-    array([1, 0, 2, 2])
+    array([ 1,  0,  2, -1])
     """
 
     kind = "category_axis"
@@ -62,16 +62,16 @@ class Categories(Axis):
         return (*self.column.categories, "other")
 
     def cells(self, table: Table) -> Cells:
-        return self.column.codes(table)
+        return self.column.codes(table, empty=-1)
 
 
 @dataclass(frozen=True)
 class Bins(Axis):
-    """Bins of a number: each takes its lower edge, the last both edges; a column that may be empty has one bin more.
+    """Bins of a number with lower edges, the last with both; nullable columns have one more.
 
     >>> bins = Bins(Number("age", 0, 120), (0.0, 18.0, 65.0, 120.0))
     >>> bins.cells(Table({"age": [18, 17, 120, 999, None]}))
-    array([1, 0, 2, 2, 1])
+    array([ 1,  0,  2,  2, -1])
     """
 
     kind = "bin_axis"
@@ -79,11 +79,17 @@ class Bins(Axis):
     edges: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        edges = [number("edge", edge) for edge in self.edges]
+        edges = [real("edge", edge) for edge in self.edges]
         rising = all(a < b for a, b in pairwise(edges))
-        if len(edges) < 2 or not rising or edges[0] != self.column.lower or edges[-1] != self.column.upper:
+        if (
+            len(edges) < 2
+            or not rising
+            or edges[0] != self.column.lower
+            or edges[-1] != self.column.upper
+        ):
             raise ValueError(
-                f"the edges of {self.name!r} must rise from {self.column.lower!r} to {self.column.upper!r}, the range "
+                f"the edges of {self.name!r} must rise from {self.column.lower!r} to "
+                f"{self.column.upper!r}, the range "
                 "of the column in the schema"
             )
 
@@ -103,9 +109,11 @@ class Bins(Axis):
         return (*inner, last, *(("missing",) if self.column.nullable else ()))
 
     def cells(self, table: Table) -> Cells:
-        place = np.searchsorted(np.asarray(self.edges[1:-1], dtype=np.float64), self.column.clamp(table), side="right")
-        if self.column.nullable:
-            place = np.where(np.isnan(table.numbers(self.name)), self.bins, place)
+        place = np.searchsorted(
+            np.asarray(self.edges[1:-1], dtype=np.float64), self.column.clamp(table), side="right"
+        )
+        empty = self.bins if self.column.nullable else -1
+        place = np.where(np.isnan(table.numbers(self.name)), empty, place)
         return np.asarray(place, dtype=np.int64)
 
 
@@ -113,17 +121,19 @@ BinChoice = Mapping[str, int | Sequence[float]]
 
 
 def axis(schema: Schema, name: str, bins: BinChoice) -> Axis:
-    """The axis of a column of the schema; ``bins`` has a number of equal bins or the edges for each number column."""
+    """A schema column's axis; ``bins`` has a bin number or edges for each number column."""
     column = column_of(schema, name)
     if isinstance(column, Category):
         if name in bins:
             raise ValueError(f"column {name!r} has categories; bins are for numbers")
         return Categories(column)
     if name not in bins:
-        raise ValueError(f"column {name!r} is a number: say how to cut it, as in bins={{{name!r}: 10}}")
+        raise ValueError(
+            f"column {name!r} is a number: say how to cut it, as in bins={{{name!r}: 10}}"
+        )
     choice = bins[name]
     if isinstance(choice, int):
-        edges = np.linspace(column.lower, column.upper, count(f"bins of {name!r}", choice) + 1)
+        edges = np.linspace(column.lower, column.upper, integer(f"bins of {name!r}", choice) + 1)
         return Bins(column, (float(column.lower), *map(float, edges[1:-1]), float(column.upper)))
     return Bins(column, tuple(float(edge) for edge in choice))
 
@@ -139,4 +149,6 @@ def column_of(schema: Schema, name: str) -> Column:
     for column in known:
         if column.name == name:
             return column
-    raise ValueError(f"the schema has no column {name!r}; it has {', '.join(repr(c.name) for c in known)}")
+    raise ValueError(
+        f"the schema has no column {name!r}; it has {', '.join(repr(c.name) for c in known)}"
+    )

@@ -1,20 +1,22 @@
 """Histograms: how many records are in each cell of a grid of columns.
 
-A record is in exactly one cell, so one added or removed moves one count and one replaced moves two: l1 sensitivity 1
-and 2, l2 sensitivity 1 and sqrt(2), l-infinity sensitivity 1, however many cells there are.
+A record is in one cell, or in none if one of its columns is empty. So one added or removed moves at
+most one count, and one replaced at most two:
+l1 sensitivity 1 and 2, l2 sensitivity 1 and sqrt(2), l-infinity sensitivity 1, however many cells
+there are.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dpfit.data.table import Table
-from dpfit.mechanisms.counting import Counts, changed_answers
+from dpfit.mechanisms.counting import Counts, max_changed_answers
 from dpfit.queries.axes import Axis
 from dpfit.queries.workload import TableQueries, checked_number
 
@@ -26,7 +28,7 @@ class Histogram(TableQueries):
     >>> from dpfit.data.schema import Category
     >>> from dpfit.queries.axes import Categories
     >>> wards = Histogram((Categories(Category("ward", ("A", "B"))),))
-    >>> wards.answers({"ward": ["A", "A", "C"]}), wards.labels
+    >>> wards.sums({"ward": ["A", "A", "C"]}), wards.labels
     (array([2, 0, 1]), ('ward = A', 'ward = B', 'ward = other'))
     """
 
@@ -56,10 +58,17 @@ class Histogram(TableQueries):
         named = [[f"{axis.name} = {label}" for label in axis.labels] for axis in self.axes]
         return tuple(", ".join(parts) for parts in itertools.product(*named))
 
-    def changed(self, relation: str) -> int:
-        return changed_answers(self.number, 1, relation)
+    def max_changed_answers(self, relation: str) -> int:
+        return max_changed_answers(self.number, 1, relation)
 
-    def answers(self, data: Any) -> Counts:
-        table = Table(data)
-        cells = np.ravel_multi_index([axis.cells(table) for axis in self.axes], self.sizes)
-        return np.asarray(np.bincount(cells, minlength=self.number), dtype=np.int64)
+    def sums(self, given: object) -> Counts:
+        return self.sums_among(given, self.axes)
+
+    def sums_among(self, given: object, complete: Iterable[Axis]) -> Counts:
+        """Return the counts of records that have a cell on all ``complete`` axes, too."""
+        table = Table(given)
+        cells = {axis.name: axis.cells(table) for axis in (*self.axes, *complete)}
+        known = np.all([place >= 0 for place in cells.values()], axis=0)
+        places = [cells[name][known] for name in self.columns]
+        counts = np.bincount(np.ravel_multi_index(places, self.sizes), minlength=self.number)
+        return np.asarray(counts, dtype=np.int64)

@@ -1,35 +1,40 @@
 """Predicates: how many records satisfy each of several conditions.
 
-Predicates that can be shown never to hold together count each record at most once. For others the caller says in how
-many of them a record may count, and that is enforced: a record that satisfies more counts in the first ones only.
+Predicates that can be shown never to hold together count each record at most once. For others the
+caller says in how many of them a record may count, and that is enforced: a record that satisfies
+more counts in the first ones only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.data.schema import Category, Column, Number
 from dpfit.data.table import Table
-from dpfit.mechanisms.counting import Counts, changed_answers, first_flags
-from dpfit.privacy.check import count, number
+from dpfit.mechanisms.counting import Counts, check_max_per_record, first_flags, max_changed_answers
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import real
 from dpfit.queries.workload import TableQueries, checked_number
 
 _ROWS = 8192
 
+Allowed: TypeAlias = tuple[str | float, ...]
+"""Categories, or the two ends of a range."""
+
 
 @dataclass(frozen=True)
 class Condition(Spec):
-    """A column has one of these categories, or lies between these two numbers (the upper one excluded)."""
+    """A column has one of these categories, or lies in [lower, upper)."""
 
     kind = "predicate_condition"
     column: str
-    values: tuple[Any, ...]
+    values: Allowed
 
     def __str__(self) -> str:
         if any(isinstance(value, str) for value in self.values):
@@ -48,57 +53,66 @@ class Predicate(Spec):
         return " and ".join(map(str, self.conditions)) or "all"
 
 
-def where(**facts: Any) -> Predicate:
-    """A predicate: a category or several for a column of categories, a pair of numbers for a column of numbers.
+def where(**facts: str | float | Sequence[str | float]) -> Predicate:
+    """A predicate: one or several categories of a column, or a pair of numbers.
 
-    Numbers take their lower end and not the upper one, except that the end of the column's range is included.
+    Numbers take their lower end and not the upper one, except that the end of the column's range is
+    included.
 
     >>> str(where(ward=("A", "B"), age=(18, 65)))
     'ward in A, B and age from 18 to 65'
     """
-    listed = {name: tuple(value) if isinstance(value, tuple | list) else (value,) for name, value in facts.items()}
+    listed = {
+        name: tuple(value) if isinstance(value, tuple | list) else (value,)
+        for name, value in facts.items()
+    }
     return Predicate(tuple(Condition(name, values) for name, values in listed.items()))
 
 
 @dataclass(frozen=True)
 class Predicates(TableQueries):
-    """Counts of predicates over columns of a schema; ``at_most`` is how many of them one record may count in.
+    """Counts of predicates over schema columns; a record counts in at most ``max_per_record``.
 
     >>> wards = (Category("ward", ("A", "B")),)
-    >>> Predicates(wards, (where(ward="A"), where(ward="B"))).changed("replace")
+    >>> Predicates(wards, (where(ward="A"), where(ward="B"))).max_changed_answers("replace")
     2
     >>> Predicates(wards, (where(ward="A"), where(ward=("A", "B"))))
     Traceback (most recent call last):
         ...
-    ValueError: 'ward in A' and 'ward in A, B' may hold for one record: say in how many of the 2 predicates a record \
-may count, as in at_most=2 (a record that satisfies more counts in the first ones)
+    ValueError: 'ward in A' and 'ward in A, B' may hold for one record: say in how many of the 2
+    predicates a record \
+may count, as in max_per_record=2 (a record that satisfies more counts in the first ones)
     """
 
     kind = "predicate_queries"
+    former: ClassVar = {"at_most": "max_per_record"}
     facts: tuple[Column, ...]
     predicates: tuple[Predicate, ...]
-    at_most: int | None = None
+    max_per_record: int | None = None
 
     def __post_init__(self) -> None:
         checked_number(len(self.predicates))
         for predicate in self.predicates:
             for condition in predicate.conditions:
                 _check(condition, self._column(condition.column))
-        if self.at_most is not None:
-            if count("at_most", self.at_most) > self.number:
-                raise ValueError(f"at_most must not exceed the number of predicates, {self.number}")
+        if self.max_per_record is not None:
+            check_max_per_record(self.max_per_record, self.number)
             return
         for one, other in combinations(self.predicates, 2):
             if not _disjoint(one, other):
                 raise ValueError(
-                    f"{str(one)!r} and {str(other)!r} may hold for one record: say in how many of the {self.number} "
-                    f"predicates a record may count, as in at_most={self.number} (a record that satisfies more counts "
-                    "in the first ones)"
+                    f"{str(one)!r} and {str(other)!r} may hold for one record: say in how many "
+                    f"of the {self.number} "
+                    f"predicates a record may count, as in max_per_record={self.number} (a "
+                    "record that satisfies more "
+                    "counts in the first ones)"
                 )
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(c.column for predicate in self.predicates for c in predicate.conditions))
+        return tuple(
+            dict.fromkeys(c.column for predicate in self.predicates for c in predicate.conditions)
+        )
 
     @property
     def number(self) -> int:
@@ -108,12 +122,16 @@ may count, as in at_most=2 (a record that satisfies more counts in the first one
     def labels(self) -> tuple[str, ...]:
         return tuple(map(str, self.predicates))
 
-    def changed(self, relation: str) -> int:
-        return changed_answers(self.number, self.at_most or 1, relation)
+    def max_changed_answers(self, relation: str) -> int:
+        return max_changed_answers(self.number, self.max_per_record or 1, relation)
 
-    def answers(self, data: Any) -> Counts:
-        table = Table(data)
-        held = {c: _holds(c, self._column(c.column), table) for p in self.predicates for c in p.conditions}
+    def sums(self, given: object) -> Counts:
+        table = Table(given)
+        held = {
+            c: _holds(c, self._column(c.column), table)
+            for p in self.predicates
+            for c in p.conditions
+        }
         total = np.zeros(self.number, dtype=np.int64)
         for start in range(0, table.rows, _ROWS):
             rows = slice(start, min(start + _ROWS, table.rows))
@@ -122,14 +140,17 @@ may count, as in at_most=2 (a record that satisfies more counts in the first one
                 for condition in predicate.conditions:
                     flags[:, index] &= held[condition][rows]
             # Disjoint predicates pass through unchanged.
-            total += first_flags(flags, self.at_most or 1).sum(axis=0, dtype=np.int64)
+            total += first_flags(flags, self.max_per_record or 1).sum(axis=0, dtype=np.int64)
         return total
 
     def _column(self, name: str) -> Column:
         for column in self.facts:
             if column.name == name:
                 return column
-        raise ValueError(f"the schema has no column {name!r}; it has {', '.join(repr(c.name) for c in self.facts)}")
+        raise ValueError(
+            f"the schema has no column {name!r}; it has "
+            f"{', '.join(repr(c.name) for c in self.facts)}"
+        )
 
 
 def _check(condition: Condition, column: Column) -> None:
@@ -139,37 +160,53 @@ def _check(condition: Condition, column: Column) -> None:
         outside = [value for value in values if value not in column.categories]
         if outside or not values:
             raise ValueError(
-                f"column {name!r} has no category {outside[0] if outside else 'like that'!r} in the schema; it has "
+                f"column {name!r} has no category {outside[0] if outside else 'like that'!r} in "
+                "the schema; it has "
                 f"{', '.join(map(repr, column.categories))}"
             )
         return
     if len(values) != 2 or any(isinstance(value, str) for value in values):
         raise ValueError(f"column {name!r} is a number: give a pair (lower, upper), got {values!r}")
-    low, high = (number(name, value) for value in values)
+    low, high = (real(name, value) for value in values)
     if not column.lower <= low < high <= column.upper:
         raise ValueError(
-            f"a range of {name!r} must rise within [{column.lower!r}, {column.upper!r}], the range of the column in "
+            f"a range of {name!r} must rise within [{column.lower!r}, {column.upper!r}], the "
+            "range of the column in "
             f"the schema, got {values!r}"
         )
 
 
 def _disjoint(one: Predicate, other: Predicate) -> bool:
     """Whether no record can satisfy both: on some column their conditions exclude each other."""
-    return any(_exclude(a.values, b.values) for a in one.conditions for b in other.conditions if a.column == b.column)
+    return any(
+        _exclude(a.values, b.values)
+        for a in one.conditions
+        for b in other.conditions
+        if a.column == b.column
+    )
 
 
-def _exclude(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+def _exclude(one: Allowed, other: Allowed) -> bool:
     if any(isinstance(value, str) for value in one):
         return not set(one) & set(other)
+    (low, high), (start, stop) = _range(one), _range(other)
     # The upper end is excluded unless it is the end of the column, and no range begins there.
-    return bool(one[1] <= other[0] or other[1] <= one[0])
+    return bool(high <= start or stop <= low)
+
+
+def _range(values: Allowed) -> tuple[float, float]:
+    low, high = (value for value in values if not isinstance(value, str))
+    return low, high
 
 
 def _holds(condition: Condition, column: Column, table: Table) -> NDArray[np.bool_]:
     if isinstance(column, Number):
-        low, high = condition.values
+        low, high = _range(condition.values)
         clamped = column.clamp(table)
         inside = (clamped >= low) & ((clamped < high) | (high == column.upper))
-        return np.asarray(inside & ~np.isnan(table.numbers(column.name)) if column.nullable else inside)
-    wanted = [column.categories.index(value) for value in condition.values]
+        # An empty cell satisfies nothing.
+        return np.asarray(inside & ~np.isnan(table.numbers(column.name)))
+    wanted = [
+        place for place, category in enumerate(column.categories) if category in condition.values
+    ]
     return np.asarray(np.isin(column.codes(table), wanted))

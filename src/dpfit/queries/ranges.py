@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from dpfit.data.table import Table
-from dpfit.mechanisms.counting import RELATIONS, Counts, Floats
-from dpfit.privacy.check import one_of
+from dpfit.mechanisms.additive import RELATIONS
+from dpfit.mechanisms.counting import Counts, Floats
+from dpfit.privacy.validate import option
 from dpfit.queries.axes import Bins
 from dpfit.queries.workload import TableQueries, checked_number
 
@@ -25,9 +25,13 @@ class Ranges(TableQueries):
     >>> from dpfit.data.schema import Number
     >>> ages = Bins(Number("age", 0, 90), (0.0, 30.0, 60.0, 90.0))
     >>> young = Ranges.prefixes(ages)
-    >>> young.labels[:2], young.changed("add_remove"), young.changed("replace")
-    (('age from 0 to 30', 'age from 0 to 60'), 3, 2)
-    >>> Ranges.all(ages).number, Ranges.all(ages).changed("replace")
+    >>> (
+    ...     young.labels[:2],
+    ...     young.max_changed_answers("add_remove"),
+    ...     young.max_changed_answers("replace"),
+    ... )
+    (('age from 0 to 30', 'age from 0 to 60'), 3, 3)
+    >>> Ranges.all(ages).number, Ranges.all(ages).max_changed_answers("replace")
     (6, 4)
     """
 
@@ -40,7 +44,10 @@ class Ranges(TableQueries):
         if len(set(self.intervals)) != len(self.intervals):
             raise ValueError("an interval may be asked once")
         if not all(0 <= start < stop <= self.axis.bins for start, stop in self.intervals):
-            raise ValueError(f"an interval (start, stop) has 0 <= start < stop <= {self.axis.bins}, the number of bins")
+            raise ValueError(
+                f"an interval (start, stop) has 0 <= start < stop <= {self.axis.bins}, the "
+                "number of bins"
+            )
 
     @staticmethod
     def prefixes(axis: Bins) -> Ranges:
@@ -51,7 +58,10 @@ class Ranges(TableQueries):
     def all(axis: Bins) -> Ranges:
         """All ranges."""
         starts = range(axis.bins)
-        return Ranges(axis, tuple((start, stop) for start in starts for stop in range(start + 1, axis.bins + 1)))
+        return Ranges(
+            axis,
+            tuple((start, stop) for start in starts for stop in range(start + 1, axis.bins + 1)),
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -64,13 +74,16 @@ class Ranges(TableQueries):
     @property
     def labels(self) -> tuple[str, ...]:
         edges, name = self.axis.edges, self.axis.name
-        return tuple(f"{name} from {edges[start]:g} to {edges[stop]:g}" for start, stop in self.intervals)
+        return tuple(
+            f"{name} from {edges[start]:g} to {edges[stop]:g}" for start, stop in self.intervals
+        )
 
-    def changed(self, relation: str) -> int:
-        return self._changed[one_of("relation", relation, RELATIONS)]
+    def max_changed_answers(self, relation: str) -> int:
+        return self._changed[option("relation", relation, RELATIONS)]
 
-    def answers(self, data: Any) -> Counts:
-        cells = np.bincount(self.axis.cells(Table(data)), minlength=self.axis.size)[: self.axis.bins]
+    def sums(self, given: object) -> Counts:
+        places = self.axis.cells(Table(given))
+        cells = np.bincount(places[places >= 0], minlength=self.axis.size)[: self.axis.bins]
         below = np.concatenate([[0], np.cumsum(cells)])
         starts, stops = np.asarray(self.intervals).T
         return np.asarray(below[stops] - below[starts], dtype=np.int64)
@@ -90,9 +103,13 @@ class Ranges(TableQueries):
     def _changed(self) -> dict[str, int]:
         common = self._members @ self._members.T
         alone = np.diag(common)
-        # A record moves the intervals that hold exactly one of its two bins; an empty cell is in none of them.
-        moved = [alone[:, None] + alone - 2 * common, *([alone] if self.axis.column.nullable else [])]
-        return {"add_remove": int(alone.max()), "replace": max(1, int(max(part.max() for part in moved)))}
+        # A record moves the intervals that hold exactly one of its two bins; an empty cell is in
+        # none of them.
+        moved = [alone[:, None] + alone - 2 * common, alone]
+        return {
+            "add_remove": int(alone.max()),
+            "replace": max(1, int(max(part.max() for part in moved))),
+        }
 
     @cached_property
     def _basis(self) -> Floats:

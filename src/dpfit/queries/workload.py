@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dpfit.data.table import Table
+from dpfit.data.view import View
 from dpfit.mechanisms.counting import CountingQueries, Floats
 
 MOST_QUERIES = 2**26
@@ -31,21 +31,23 @@ class TableQueries(CountingQueries):
     def columns(self) -> tuple[str, ...]:
         """The columns of the table that are read."""
 
-    def check(self, data: Any) -> None:
+    def check(self, data: View) -> None:
         """Refuse a table without the columns that are read; names of columns are public."""
-        names = Table(data).names
+        names = Table(data.given).names
         if missing := [name for name in self.columns if name not in names]:
-            raise ValueError(f"the table has no column {missing[0]!r}; it has {', '.join(map(repr, names))}")
+            raise ValueError(
+                f"the table has no column {missing[0]!r}; it has {', '.join(map(repr, names))}"
+            )
 
     def consistent(self, answers: Floats) -> Floats:
-        """The nearest answers that some (possibly negative) table of counts has; by default any answers are."""
+        """Nearest answers that a (possibly negative) table of counts has; by default any."""
         return answers
 
     def repaired(self, answers: Floats, *, consistent: bool, nonnegative: bool) -> Floats:
-        """The nearest answers that add up and are not negative: post-processing of what was released.
+        """Nearest answers that add up and are non-negative: post-processing of a release.
 
-        Both sets are convex, and Dykstra's alternating projections converge to the nearest point of their
-        intersection. The projection on a linear space needs no correction term.
+        Both sets are convex, and Dykstra's alternating projections converge to the nearest point of
+        their intersection. The projection on a linear space needs no correction term.
         """
         project = self.consistent if consistent else np.asarray
         if not nonnegative:
@@ -66,7 +68,8 @@ def checked_number(number: int) -> int:
     """A number of queries that a machine can answer."""
     if not 1 <= number <= MOST_QUERIES:
         raise ValueError(
-            f"a workload has between 1 and {MOST_QUERIES} queries, this one has {number}; count by fewer columns or "
+            f"a workload has between 1 and {MOST_QUERIES} queries, this one has {number}; count "
+            "by fewer columns or "
             "bins"
         )
     return number

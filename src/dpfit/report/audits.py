@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dpfit.audit import Audit, Finding
-from dpfit.audit.record import BROKEN, KEPT, TOO_FEW
+from dpfit.audit.result import BROKEN, KEPT, TOO_FEW
 from dpfit.audit.tradeoff import TradeOff
 from dpfit.report import words
 from dpfit.report.blocks import section, table, tile
@@ -66,29 +66,44 @@ def _verdict(audit: Audit) -> Markup:
 def _meaning(audit: Audit) -> str:
     if audit.verdict == KEPT:
         return (
-            "That is evidence, not a proof: these attacks, on this pair of datasets, found nothing, although a leak of "
+            "That is evidence, not a proof: these attacks, on this pair of datasets, found "
+            "nothing, although a leak of "
             "twice the promised size would have been expected to show."
         )
     if audit.verdict == TOO_FEW:
         return f"At least {audit.needed:,} runs on each of the two datasets are needed."
     if not audit.runs:
-        return "Its output was computed exactly, and tells neighbouring datasets apart better than promised."
+        return (
+            "Its output was computed exactly, and tells neighbouring datasets apart better "
+            "than promised."
+        )
     return (
-        f"The attack “{audit.attack}” tells neighbouring datasets apart better than promised. If the promise were "
+        f"The attack “{audit.attack}” tells neighbouring datasets apart better than promised. If "
+        "the promise were "
         f"true, this would happen with a chance of at most {words.chance(1 - audit.confidence)}."
     )
 
 
 def _method(audit: Audit) -> Sequence[object]:
-    name, promised, lower = audit.currency.name, words.bound(audit.promised), words.figure(audit.lower)
+    name, promised, lower = (
+        audit.currency.name,
+        words.bound(audit.promised),
+        words.figure(audit.lower),
+    )
     if not audit.runs:
-        return (f"No sampling was needed: the output law is known. {name} is {lower} exactly, promised is {promised}.",)
+        return (
+            f"No sampling was needed: the output law is known. {name} is {lower} exactly, "
+            f"promised is {promised}.",
+        )
     return (
-        f"The program ran {audit.runs:,} times on each of two datasets that differ as little as the promise allows, "
-        "and attacks tried to tell from the results which of the two it was. What they achieved proves that ",
+        f"The program ran {audit.runs:,} times on each of two datasets that differ as little as "
+        "the promise allows, "
+        "and attacks tried to tell from the results which of the two it was. What they achieved "
+        "proves that ",
         tag("b", f"{name} is at least {lower}"),
         f"; promised is at most {promised}. That bound is wrong with a chance of at most "
-        f"{words.chance(1 - audit.confidence)}. The audit took {_time(audit.seconds)}. It runs at a promise of a size "
+        f"{words.chance(1 - audit.confidence)}. The audit took {_time(audit.seconds)}. It runs "
+        "at a promise of a size "
         "at which attacks can be seen, not at that of a particular release.",
     )
 
@@ -97,8 +112,10 @@ def _scale(audit: Audit) -> str:
     """What the promise means for whoever attacks."""
     least = math.floor(1000 * TradeOff(audit.promise).balanced) / 10
     return (
-        "To read the numbers: who guesses blindly is wrong in 50 % of the cases. The promise says that nobody can be "
-        f"wrong in fewer than {least:g} % of the cases on both datasets; the smaller that number, the larger "
+        "To read the numbers: who guesses blindly is wrong in 50 % of the cases. The promise "
+        "says that nobody can be "
+        f"wrong in fewer than {least:g} % of the cases on both datasets; the smaller that "
+        "number, the larger "
         f"{audit.currency.name}, and the weaker the promise."
     )
 
@@ -111,7 +128,8 @@ def _figure(audit: Audit, place: int) -> Markup:
         audit_figure(audit, f"audit{place}"),
         tag(
             "figcaption",
-            "Mistakes of the best attack, for every level of caution. The promise rules out the shaded region. The "
+            "Mistakes of the best attack, for every level of caution. The promise rules out the "
+            "shaded region. The "
             "cross allows for chance: only a cross inside the shaded region breaks the promise.",
         ),
     )
@@ -120,7 +138,13 @@ def _figure(audit: Audit, place: int) -> Markup:
 def _attacks(audit: Audit) -> Markup:
     if not audit.findings:
         return Markup()
-    head = ("Attack", f"{audit.currency.name} at least", "Wrongly accused", "Not recognised", "Time")
+    head = (
+        "Attack",
+        f"{audit.currency.name} at least",
+        "Wrongly accused",
+        "Not recognised",
+        "Time",
+    )
     return table(head, map(_row, audit.findings), numeric=(1, 2, 3, 4))
 
 

@@ -18,15 +18,21 @@ def section(title: str, *parts: object) -> Markup:
     return tag("section", tag("h2", tag("bdi", title)), join(parts))
 
 
-def table(head: Sequence[object], rows: Iterable[Sequence[object]], numeric: Iterable[int] = ()) -> Markup:
-    """A table; the first cell of each row is its heading, columns in ``numeric`` are set flush right."""
+def table(
+    head: Sequence[object], rows: Iterable[Sequence[object]], numeric: Iterable[int] = ()
+) -> Markup:
+    """A table; rows start with a heading, columns in ``numeric`` are right-aligned."""
     right, others = set(numeric), len(head) - 1
 
     def cell(kind: str, place: int, content: object, scope: str | None = None) -> Markup:
         return tag(kind, content, scope=scope, class_="number" if place in right else None)
 
     def line(row: Sequence[object]) -> Markup:
-        return tag("tr", cell("th", 0, row[0], "row"), *(cell("td", at, each) for at, each in enumerate(row[1:], 1)))
+        return tag(
+            "tr",
+            cell("th", 0, row[0], "row"),
+            *(cell("td", at, each) for at, each in enumerate(row[1:], 1)),
+        )
 
     header = tag("thead", tag("tr", *(cell("th", at, each, "col") for at, each in enumerate(head))))
     body = tag("tbody", *map(line, rows))

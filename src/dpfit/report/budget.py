@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from dpfit.core import Plan
 from dpfit.ledger import Entry, Ledger, Status
+from dpfit.ledger.hash_chain import price_of
 from dpfit.privacy import Budget
 from dpfit.privacy.spec import digest
 from dpfit.report import words
@@ -17,16 +18,16 @@ _MOST_ROWS = 12
 
 
 @dataclass(frozen=True)
-class Book:
+class LedgerView:
     """A dataset's status and its rows, read at one moment each."""
 
     status: Status
     entries: tuple[Entry, ...]
 
     @staticmethod
-    def read(ledger: Ledger, dataset: str) -> Book:
+    def read(ledger: Ledger, dataset: str) -> LedgerView:
         """The book of a dataset as it stands."""
-        return Book(ledger.status(dataset), tuple(ledger.entries(dataset)))
+        return LedgerView(ledger.status(dataset), tuple(ledger.entries(dataset)))
 
     @property
     def used(self) -> float:
@@ -40,7 +41,8 @@ class Book:
     def row_of(self, plan: Plan) -> Entry | None:
         """Return the newest reservation for a plan, found by fingerprint; None if there is none.
 
-        A plan that was read from a file is compared as the file has it: its JSON form may have changed since.
+        A plan that was read from a file is compared as the file has it: its JSON form may have
+        changed since.
         """
         wanted = plan.fingerprints
         rows = (entry for entry in reversed(self.entries) if entry.kind == "reserve")
@@ -53,16 +55,20 @@ class Book:
             return "reserved, no release recorded"
         if end.kind == "abandon":
             return f"given up; the budget {'was given back' if end.gives_back else 'stays spent'}"
-        return "released" if end.facts.get("private", True) else "released with an RNG seed: not private"
+        return (
+            "released"
+            if end.facts.get("private", True)
+            else "released with an RNG seed: not private"
+        )
 
 
-def budget_tile(book: Book) -> Markup:
+def budget_tile(book: LedgerView) -> Markup:
     """What is left, as a share."""
     left = 100 - min(words.up(100 * book.used, 0), 100)
     return tile(f"{left:.0f} %", "of the dataset’s budget is left for everything that comes later")
 
 
-def budget_section(book: Book, plan: Plan | None) -> Markup:
+def budget_section(book: LedgerView, plan: Plan | None) -> Markup:
     """Spent and left, and what for."""
     status = book.status
     spent = min(words.up(100 * book.used, 0), 100)
@@ -72,7 +78,8 @@ def budget_section(book: Book, plan: Plan | None) -> Markup:
             "p",
             "All releases about ",
             name_of(status.dataset),
-            f" together may cost at most {_amount(status.budget)}, for each {_unit(status.budget)}. The ledger adds "
+            f" together may cost at most {_amount(status.budget)}, for each "
+            f"{_unit(status.budget)}. The ledger adds "
             "up, and refuses what would go beyond.",
         ),
         tag(
@@ -94,7 +101,7 @@ def budget_section(book: Book, plan: Plan | None) -> Markup:
     )
 
 
-def _history(book: Book) -> Markup:
+def _history(book: LedgerView) -> Markup:
     reserved = [entry for entry in book.entries if entry.kind == "reserve"]
     if not reserved:
         return tag("p", "Nothing has been spent yet.")
@@ -108,21 +115,25 @@ def _history(book: Book) -> Markup:
         for entry in reserved[-_MOST_ROWS:]
     ]
     earlier = len(reserved) - len(rows)
-    more = tag("p", f"{earlier} earlier rows are in the ledger.", class_="note") if earlier else Markup()
+    more = (
+        tag("p", f"{earlier} earlier rows are in the ledger.", class_="note")
+        if earlier
+        else Markup()
+    )
     return Markup(table(("Day", "What for", "Share", "Outcome"), rows, numeric=(2,)) + more)
 
 
 def _purpose(entry: Entry) -> Markup:
     name = entry.algorithm.replace("_", " ")
     by = f", {entry.facts['who']}" if entry.facts.get("who") else ""
-    return tag("span", name_of(entry.facts.get("why") or name), tag("small", f"{name}{by}"))
+    return tag("span", name_of(str(entry.facts.get("why") or name)), tag("small", f"{name}{by}"))
 
 
 def _price(entry: Entry, status: Status) -> float:
-    price = entry.facts["price"]
+    price = price_of(entry)
     return max(
-        _share(Fraction(price["amount"]), status.cap.amount),
-        _share(Fraction(price["delta"]), status.cap.delta) if status.cap.delta else 0.0,
+        _share(price.amount, status.cap.amount),
+        _share(price.delta, status.cap.delta) if status.cap.delta else 0.0,
     )
 
 
@@ -134,7 +145,7 @@ def _share(part: Fraction, whole: Fraction) -> float:
     return float(part / whole)
 
 
-def _recorded(book: Book, plan: Plan | None) -> str:
+def _recorded(book: LedgerView, plan: Plan | None) -> str:
     row = book.row_of(plan) if plan is not None else None
     if row is None:
         return "No row of the ledger is for this plan: this release was not paid from this budget."

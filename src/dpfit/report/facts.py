@@ -1,19 +1,21 @@
-"""What a page is about: a plan, what came out of it, how good that is. Models and the command line fill these in."""
+"""What a page is about: a plan, its outputs, its accuracy; filled in by models or CLI."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 
 from dpfit.core import Plan, Release
-from dpfit.privacy.check import number, one_of, probability
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import option, probability, real
 
 SOURCES = ("predicted", "public data", "private score")
-"""Where a figure of quality may come from. Scores on the private records themselves would be one more release."""
+"""Where a figure of quality may come from. Scores on the private records themselves would be one
+more release.
+"""
 
 _MOST_VALUES = 50
 
@@ -37,13 +39,17 @@ class Estimate(Spec):
         finite("value", self.value)
         if (self.lower is None) != (self.upper is None):
             raise ValueError("an interval has both ends or none")
-        if self.interval is not None and not finite("lower", self.interval[0]) <= finite("upper", self.interval[1]):
+        if self.interval is not None and not finite("lower", self.interval[0]) <= finite(
+            "upper", self.interval[1]
+        ):
             raise ValueError("the ends of an interval must be in order")
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """Both ends, or None."""
-        return (self.lower, self.upper) if self.lower is not None and self.upper is not None else None
+        return (
+            (self.lower, self.upper) if self.lower is not None and self.upper is not None else None
+        )
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,8 @@ class Quality(Spec):
     >>> Quality("accuracy", 0.91, "training data")
     Traceback (most recent call last):
         ...
-    ValueError: source must be one of 'predicted', 'public data', 'private score', got 'training data'
+    ValueError: source must be one of 'predicted', 'public data', 'private score', got 'training
+    data'
     """
 
     kind = "report_quality"
@@ -64,21 +71,37 @@ class Quality(Spec):
 
     def __post_init__(self) -> None:
         finite("value", self.value)
-        one_of("source", self.source, SOURCES)
+        option("source", self.source, SOURCES)
+
+
+class FactsOptions(TypedDict, total=False):
+    """Fields of `Facts` that a release does not have."""
+
+    summary: str
+    estimates: tuple[Estimate, ...]
+    called: str
+    intervals: str
+    quality: tuple[Quality, ...]
+    delta: float
+    date: str
+    author: str
 
 
 @dataclass(frozen=True)
 class Facts(Spec):
     """Everything a page needs that is not in a ledger or an audit.
 
-    ``summary`` says in a sentence or two what was released; ``estimates`` are the released numbers, ``called`` what one
-    of them is, and ``intervals`` what their intervals cover. ``delta`` is where epsilon is quoted if the promise is not
-    pure. ``private`` is False for a release with an RNG seed. ``date`` and ``author`` are shown as given.
+    ``summary`` says in a sentence or two what was released; ``estimates`` are the released numbers,
+    ``called`` what one of them is, and ``intervals`` what their intervals cover. ``delta`` is where
+    epsilon is quoted if the promise is not pure. ``private`` is False for a release with an RNG
+    seed. ``date`` and ``author`` are shown as given.
 
     >>> from dpfit.privacy import Budget
     >>> from dpfit.core import Answer
     >>> from dpfit.mechanisms.mean import BoundedMean, laplace_mean
-    >>> plan = laplace_mean.plan(Answer(n=100, workload=BoundedMean(0.0, 120.0)), Budget(epsilon=1.0))
+    >>> plan = laplace_mean.plan(
+    ...     Answer(n=100, workload=BoundedMean(0.0, 120.0)), Budget(epsilon=1.0)
+    ... )
     >>> facts = Facts("Mean age", plan, estimates=(Estimate("mean age", 51.3, unit="years"),))
     >>> facts.private
     True
@@ -98,17 +121,20 @@ class Facts(Spec):
     author: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.plan, Plan):
-            raise ValueError(f"facts need the plan that was run, not {type(self.plan).__name__}")
+        Plan.require(self.plan)
         for name, kind in (("estimates", Estimate), ("quality", Quality)):
             values = getattr(self, name)
-            if not isinstance(values, tuple) or not all(isinstance(value, kind) for value in values):
+            if not isinstance(values, tuple) or not all(
+                isinstance(value, kind) for value in values
+            ):
                 raise ValueError(f"{name} must be a tuple of {kind.__name__} values")
         if not 0 < probability("delta", self.delta) < 1:
             raise ValueError(f"delta must lie strictly between 0 and 1, got {self.delta!r}")
 
     @staticmethod
-    def of(release: Release, title: str = "A private release", **more: Any) -> Facts:
+    def of(
+        release: Release, title: str = "A private release", **more: Unpack[FactsOptions]
+    ) -> Facts:
         """The facts of a release; its value is listed if it is a few numbers."""
         more.setdefault("estimates", _listed(release.value))
         return Facts(title, release.plan, private=release.private, **more)
@@ -116,12 +142,12 @@ class Facts(Spec):
 
 def finite(name: str, value: float) -> float:
     """A number that can be shown."""
-    if not math.isfinite(number(name, value)):
+    if not math.isfinite(real(name, value)):
         raise ValueError(f"{name} must be a finite number, got {value!r}")
     return value
 
 
-def _listed(value: Any) -> tuple[Estimate, ...]:
+def _listed(value: object) -> tuple[Estimate, ...]:
     """A released value as named numbers; nothing if it is something else or too long to read."""
     try:
         numbers = np.asarray(value, dtype=np.float64).reshape(-1).tolist()
@@ -130,5 +156,6 @@ def _listed(value: Any) -> tuple[Estimate, ...]:
     if not 0 < len(numbers) <= _MOST_VALUES or not all(map(math.isfinite, numbers)):
         return ()
     return tuple(
-        Estimate("value" if len(numbers) == 1 else f"value {place}", each) for place, each in enumerate(numbers, 1)
+        Estimate("value" if len(numbers) == 1 else f"value {place}", each)
+        for place, each in enumerate(numbers, 1)
     )

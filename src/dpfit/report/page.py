@@ -1,6 +1,7 @@
 """The page: sections in the order in which a reader asks.
 
-The reader is an analyst and her ethics board. The page needs no network and no script, and its policy forbids both.
+The reader is an analyst and her ethics board. The page needs no network and no script, and its
+policy forbids both.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dpfit.audit import Audit
 from dpfit.core import Plan, Release
 from dpfit.ledger import Ledger
 from dpfit.report.audits import audit_section, verdict_tile
-from dpfit.report.budget import Book, budget_section, budget_tile
+from dpfit.report.budget import LedgerView, budget_section, budget_tile
 from dpfit.report.facts import Facts
 from dpfit.report.markup import Markup, join, tag
 from dpfit.report.promise import (
@@ -26,7 +27,10 @@ from dpfit.report.promise import (
 )
 from dpfit.report.released import quality_section, released_section
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'"
+)
 
 
 def report(
@@ -36,15 +40,19 @@ def report(
     ledger: Ledger | None = None,
     dataset: str | None = None,
     audit: Audit | Sequence[Audit] = (),
+    figures: Sequence[Markup] = (),
 ) -> str:
-    """A self-contained HTML page about a release, a plan that has not run yet, or facts filled in by a model.
+    """A self-contained HTML page about a release, a plan before its run, or a model's facts.
 
-    ``ledger`` and ``dataset`` add what is spent and left, ``audit`` what attacks found. Nothing on the page depends on
-    records except released values: diagnostics are never shown.
+    ``ledger`` and ``dataset`` add what is spent and left, ``audit`` what attacks found;
+    ``figures``, made by `series_figure` for example, are shown with the release. Nothing on the
+    page depends on records except released values: diagnostics are never shown.
 
     >>> from dpfit import Answer, Budget
     >>> from dpfit.mechanisms.mean import BoundedMean, gaussian_mean
-    >>> plan = gaussian_mean.plan(Answer(n=800, workload=BoundedMean(0, 120)), Budget(epsilon=1, delta=1e-6))
+    >>> plan = gaussian_mean.plan(
+    ...     Answer(n=800, workload=BoundedMean(0, 120)), Budget(epsilon=1, delta=1e-6)
+    ... )
     >>> page = report(plan.run([34.0, 51.0, 29.0, 62.0] * 200), title="Mean age of patients")
     >>> "is right more than 54.8 times in 100" in page
     True
@@ -52,10 +60,10 @@ def report(
     facts = _facts(subject, title)
     if (ledger is None) != (dataset is None):
         raise ValueError("a ledger and the name of a dataset in it go together")
-    book = Book.read(ledger, dataset) if ledger is not None and dataset is not None else None
+    book = LedgerView.read(ledger, dataset) if ledger is not None and dataset is not None else None
     audits = _several(audit)
     guarantee = facts.plan.guarantee
-    ran = not isinstance(subject, Plan)
+    ran = subject is not facts.plan
     tiles = [*promise_tiles(guarantee, facts.delta)]
     tiles += [budget_tile(book)] if book else []
     tiles += [verdict_tile(audits)] if audits else []
@@ -63,6 +71,7 @@ def report(
         _warning(facts),
         tag("div", *tiles, class_="tiles"),
         released_section(facts, ran),
+        *(tag("figure", each) for each in figures),
         promise_section(guarantee, facts.delta),
         risk_section(guarantee),
         basis_section(guarantee.basis),
@@ -87,7 +96,9 @@ def audit_report(audits: Audit | Sequence[Audit], *, title: str = "") -> str:
     found = _several(audits)
     if not found:
         raise ValueError("a report on audits needs at least one")
-    heading = title or (f"Audit of {found[0].subject}" if len(found) == 1 else f"Audit of {len(found)} algorithms")
+    heading = title or (
+        f"Audit of {found[0].subject}" if len(found) == 1 else f"Audit of {len(found)} algorithms"
+    )
     sections = [
         tag("div", verdict_tile(found), class_="tiles"),
         *(audit_section(audit, place) for place, audit in enumerate(found, 1)),
@@ -118,8 +129,10 @@ def _warning(facts: Facts) -> Markup | None:
     return tag(
         "p",
         tag("strong", "This release is not private. "),
-        "Its random numbers were started from a chosen number (an RNG seed), as one does in tests. Whoever knows or "
-        "guesses that number can take the noise away. Do not publish these results; run again without a seed.",
+        "Its random numbers were started from a chosen number (an RNG seed), as one does in "
+        "tests. Whoever knows or "
+        "guesses that number can take the noise away. Do not publish these results; run again "
+        "without a seed.",
         class_="warning",
         role="note",
     )
@@ -147,8 +160,11 @@ def _page(title: str, kind: str, signed: Sequence[str], sections: Sequence[Marku
     )
     footer = tag(
         "footer",
-        f"Written by dpfit {__version__}. This page loads nothing from elsewhere and runs no program. ",
+        f"Written by dpfit {__version__}. This page loads nothing from elsewhere and runs no "
+        "program. ",
         "Figures that bound a risk are rounded up.",
     )
-    body = tag("body", tag("main", header, join(part for part in sections if part is not None), footer))
+    body = tag(
+        "body", tag("main", header, join(part for part in sections if part is not None), footer)
+    )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"

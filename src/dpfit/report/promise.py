@@ -1,4 +1,4 @@
-"""What is promised: in words, as a curve, as what an attacker can gain, and what all of that rests on."""
+"""The guarantee: in words, as a curve, as an attacker's gain, and its assumptions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,15 @@ _FACTORS = (1.5, 2.0, 3.0, 5.0, 10.0, 100.0)
 def promise_tiles(guarantee: Guarantee, delta: float) -> Iterable[Markup]:
     """The promise in two figures."""
     guess = words.out_of(best_guess(guarantee))
-    yield tile(guess, "right guesses, at most, of the best possible attacker; a coin is right 50 in 100 times")
+    yield tile(
+        guess,
+        "right guesses, at most, of the best possible attacker; a coin is right 50 in 100 times",
+    )
     epsilon, at = words.quoted(guarantee, delta)
     where = f" at delta = {words.power(at)}" if at else ", and nothing beyond"
-    yield tile(f"ε = {words.bound(epsilon)}", f"the same promise as experts quote it: epsilon{where}")
+    yield tile(
+        f"ε = {words.bound(epsilon)}", f"the same promise as experts quote it: epsilon{where}"
+    )
 
 
 def promise_section(guarantee: Guarantee, delta: float) -> Markup:
@@ -38,15 +43,19 @@ def promise_section(guarantee: Guarantee, delta: float) -> Markup:
         "What is promised",
         tag(
             "p",
-            "Random noise is mixed into these results, and just enough of it that they would come out almost the "
+            "Random noise is mixed into these results, and just enough of it that they would "
+            "come out almost the "
             f"same way if {words.change(basis)}. So they say little about any one "
             f"{'record' if basis.unit == 'record' else 'person'}, whatever else a reader knows.",
         ),
         tag(
             "p",
-            "How little? Imagine an attacker who knows every other record, and exactly how the results were made, and "
-            f"who wants to find out {words.question(basis)}. Both are equally likely to her beforehand, so a guess is "
-            f"right 50 times in 100. With these results in hand, no method, however clever, is right more than {guess} "
+            "How little? Imagine an attacker who knows every other record, and exactly how the "
+            "results were made, and "
+            f"who wants to find out {words.question(basis)}. Both are equally likely to her "
+            "beforehand, so a guess is "
+            "right 50 times in 100. With these results in hand, no method, however clever, is "
+            f"right more than {guess} "
             "times in 100.",
             class_="lead",
         ),
@@ -65,28 +74,35 @@ def promise_section(guarantee: Guarantee, delta: float) -> Markup:
 def risk_section(guarantee: Guarantee) -> Markup:
     """The promise as attack risk."""
     rates = [
-        (words.out_of(rate, many), words.out_of(recognised(guarantee, rate), many)) for rate, many in _FALSE_ALARMS
+        (words.out_of(rate, many), words.out_of(recognised(guarantee, rate), many))
+        for rate, many in _FALSE_ALARMS
     ]
     return section(
         "What an attacker can gain",
         tag(
             "p",
-            "An attacker who accuses people of being in the data makes two kinds of mistakes: she accuses wrongly, or "
-            "she fails to recognise someone. She can trade one for the other, but no attacker can get below the curve.",
+            "An attacker who accuses people of being in the data makes two kinds of mistakes: "
+            "she accuses wrongly, or "
+            "she fails to recognise someone. She can trade one for the other, but no attacker "
+            "can get below the curve.",
         ),
         tag(
             "figure",
             trade_off_figure(guarantee, "tradeoff"),
             tag(
                 "figcaption",
-                "The straight line is blind guessing. The closer the curve is to it, the better the protection. "
+                "The straight line is blind guessing. The closer the curve is to it, the better "
+                "the protection. "
                 "No attacker reaches the shaded region.",
             ),
         ),
-        table(("If she wrongly accuses no more than", "she recognises at most"), rates, numeric=(1,)),
+        table(
+            ("If she wrongly accuses no more than", "she recognises at most"), rates, numeric=(1,)
+        ),
         tag(
             "p",
-            "Another view: the release can make a suspicion stronger or weaker. This is the chance, at most, that it "
+            "Another view: the release can make a suspicion stronger or weaker. This is the "
+            "chance, at most, that it "
             "multiplies the odds of a suspicion that is true.",
         ),
         table(("The odds grow", "with a chance of at most"), _odds(guarantee), numeric=(1,)),
@@ -109,7 +125,10 @@ def basis_section(basis: Basis) -> Markup:
         tag(
             "dl",
             *item("Theorem", basis.theorem),
-            *item("Arithmetic", f"{basis.arithmetic.capitalize()}. {words.ARITHMETIC[basis.arithmetic]}"),
+            *item(
+                "Arithmetic",
+                f"{basis.arithmetic.capitalize()}. {words.ARITHMETIC[basis.arithmetic]}",
+            ),
             *item("Who is protected", words.protected(basis)),
         ),
     )
@@ -118,7 +137,11 @@ def basis_section(basis: Basis) -> Markup:
 def references_section(basis: Basis) -> Markup | None:
     """The works that the theorem cites; None if it cites none."""
     works = resolve(basis.theorem)
-    return section("References", tag("ul", *(tag("li", f"{work}.") for work in works))) if works else None
+    return (
+        section("References", tag("ul", *(tag("li", f"{work}.") for work in works)))
+        if works
+        else None
+    )
 
 
 def technical_section(plan: Plan) -> Markup:
@@ -126,7 +149,12 @@ def technical_section(plan: Plan) -> Markup:
     promise = json.dumps(plan.guarantee.to_json(), indent=1)
     return section(
         "For experts",
-        tag("dl", *item("What runs", in_words(plan.event)), *item("Work", str(plan.work)), *_measures(plan.guarantee)),
+        tag(
+            "dl",
+            *item("What runs", in_words(plan.event)),
+            *item("Work", str(plan.work)),
+            *_measures(plan.guarantee),
+        ),
         tag(
             "details",
             tag("summary", "The promise as JSON, from which it can be computed again"),
@@ -140,13 +168,17 @@ def _single_record(basis: Basis) -> Markup:
         return Markup()
     return tag(
         "p",
-        "The promise is made to each single record. Someone with several records in the data is protected less: the "
+        "The promise is made to each single record. Someone with several records in the data is "
+        "protected less: the "
         "more records, the less.",
     )
 
 
 def _curve_caption(guarantee: Guarantee, epsilon: float, delta: float) -> Iterable[object]:
-    yield "Every point of the curve is a promise of the form that experts use, epsilon with delta; all hold at once. "
+    yield (
+        "Every point of the curve is a promise of the form that experts use, epsilon with "
+        "delta; all hold at once. "
+    )
     if math.isinf(epsilon):
         yield f"At delta = {words.power(delta)} there is no finite epsilon."
     elif delta:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dpfit.core.notes import MissingOutcomes
 from dpfit.report import words
 from dpfit.report.blocks import section, table
 from dpfit.report.facts import Estimate, Facts, Quality
@@ -24,9 +25,18 @@ def released_section(facts: Facts, ran: bool) -> Markup:
         parts.append(_estimates(facts.estimates, facts.called))
         parts.append(tag("p", _about_intervals(facts), class_="note"))
     elif ran and not facts.summary:
-        parts.append(tag("p", "A result that is kept in a file of its own; this page is about its promise."))
+        parts.append(
+            tag("p", "A result that is kept in a file of its own; this page is about its promise.")
+        )
     elif not ran:
-        parts.append(tag("p", "Nothing yet: this is a plan, made from public facts. The data have not been read."))
+        parts.append(
+            tag(
+                "p",
+                "Nothing yet: this is a plan, made from public facts. The data have not been read.",
+            )
+        )
+    missing = (note.row.text for note in facts.plan.notes if isinstance(note, MissingOutcomes))
+    parts += [tag("p", f"Missing outcomes: {each}.", class_="note") for each in missing]
     return section(title, *parts)
 
 
@@ -55,11 +65,14 @@ def _estimates(estimates: Sequence[Estimate], called: str) -> Markup:
     head: tuple[object, ...] = (called[:1].upper() + called[1:], "Released")
     spans = [each.interval for each in estimates]
     if not any(spans):
-        return table(head, ((name_of(each.name), _with_unit(each)) for each in estimates), numeric=(1,))
+        return table(
+            head, ((name_of(each.name), _with_unit(each)) for each in estimates), numeric=(1,)
+        )
     ends = [end for each in estimates for end in (*(each.interval or ()), each.value)]
     low, high = min(0.0, *ends), max(0.0, *ends)
     rows = (
-        (name_of(each.name), _with_unit(each), _interval(each), _whisker(each, low, high or 1.0)) for each in estimates
+        (name_of(each.name), _with_unit(each), _interval(each), _whisker(each, low, high or 1.0))
+        for each in estimates
     )
     return table((*head, "Interval", ""), rows, numeric=(1, 2))
 
@@ -81,7 +94,14 @@ def _whisker(each: Estimate, low: float, high: float) -> Markup:
     def marks() -> Iterable[Markup]:
         yield tag("line", x1=at(0.0), x2=at(0.0), y1="0", y2="16", class_="zero")
         if each.interval is not None:
-            yield tag("line", x1=at(each.interval[0]), x2=at(each.interval[1]), y1="8", y2="8", class_="span")
+            yield tag(
+                "line",
+                x1=at(each.interval[0]),
+                x2=at(each.interval[1]),
+                y1="8",
+                y2="8",
+                class_="span",
+            )
         yield tag("circle", cx=at(each.value), cy="8", r="3")
 
     drawn = "".join(marks())
@@ -93,4 +113,7 @@ def _about_intervals(facts: Facts) -> str:
         return facts.intervals
     if any(each.interval for each in facts.estimates):
         return "Nothing is said about what the intervals cover."
-    return "These numbers contain random noise; running the same procedure again would give other ones."
+    return (
+        "These numbers contain random noise; running the same procedure again would give "
+        "other ones."
+    )

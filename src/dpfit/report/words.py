@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from dpfit.privacy import Basis, Guarantee
+from dpfit.privacy.rounding import up_to_digits
 
 _EXACT = 1e-9
 """Relative difference below which a number counts as the round one that was asked for."""
@@ -12,24 +13,36 @@ _EXACT = 1e-9
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 ARITHMETIC = {
-    "exact": "All steps that touch the data are computed in whole numbers or in enclosed bounds: no rounding error can "
-    "weaken the promise.",
-    "bounded": "Rounding errors of the computer have a proven bound, and the promise includes their price.",
-    "idealised": "The proof assumes exact real numbers. The computer rounds, and the promise does not include the "
-    "price of that.",
+    "exact": (
+        "All steps that touch the data are computed in whole numbers or in enclosed bounds: "
+        "no rounding error can weaken the promise."
+    ),
+    "bounded": (
+        "Rounding errors of the computer have a proven bound, and the promise includes their price."
+    ),
+    "idealised": (
+        "The proof assumes exact real numbers. The computer rounds, and the promise does not "
+        "include the price of that."
+    ),
 }
 """What each kind of arithmetic means for the promise."""
 
-STATUS = {"enforced": "made true by the program, for any data", "declared": "vouched for by the analyst"}
+STATUS = {
+    "enforced": "made true by the program, for any data",
+    "declared": "vouched for by the analyst",
+}
 """What each status of an assumption means."""
 
 
 NOT_PROMISED = (
-    "That nothing is learnt about people in general. If smoking harms, results like these may show it, and that says "
+    "That nothing is learnt about people in general. If smoking harms, results like these may "
+    "show it, and that says "
     "something about every smoker, also about those who are not in the data.",
-    "Anything about other results from the same data. Every further release adds to what can be learnt; a common "
+    "Anything about other results from the same data. Every further release adds to what can be "
+    "learnt; a common "
     "budget keeps count.",
-    "That the data are safe from theft, or that running times and computer memory give nothing away: the promise is "
+    "That the data are safe from theft, or that running times and computer memory give nothing "
+    "away: the promise is "
     "about what is published.",
 )
 """What readers tend to take for promised."""
@@ -43,7 +56,8 @@ def change(basis: Basis) -> str:
     """
     whose = "one record" if basis.unit == "record" else "all records of one person"
     other = "any other" if basis.unit == "record" else "any others"
-    return f"{whose} were {f'replaced by {other}' if basis.relation == 'replace' else 'added or left out'}"
+    change = f"replaced by {other}" if basis.relation == "replace" else "added or left out"
+    return f"{whose} were {change}"
 
 
 def question(basis: Basis) -> str:
@@ -66,12 +80,19 @@ def protected(basis: Basis) -> str:
     single = basis.unit == "record"
     who, it = ("each record", "it") if single else ("each person, with all records", "them")
     instead = "with another in its place" if single else "with others in their place"
-    return f"{who}; data with {it} and data {instead if basis.relation == 'replace' else f'without {it}'} look alike"
+    return (
+        f"{who}; data with {it} and data "
+        f"{instead if basis.relation == 'replace' else f'without {it}'} look alike"
+    )
 
 
 def quoted(guarantee: Guarantee, delta: float) -> tuple[float, float]:
-    """The point of the curve that is usually quoted: pure epsilon if there is one, else epsilon at ``delta``."""
-    return (guarantee.pure, 0.0) if math.isfinite(guarantee.pure) else (guarantee.epsilon(delta), delta)
+    """The usually quoted point of the curve: pure epsilon, else epsilon at ``delta``."""
+    return (
+        (guarantee.pure, 0.0)
+        if math.isfinite(guarantee.pure)
+        else (guarantee.epsilon(delta), delta)
+    )
 
 
 def up(value: float, digits: int) -> float:
@@ -92,7 +113,7 @@ def bound(value: float) -> str:
     """
     if not 0 < value < math.inf:
         return "unlimited" if value else "0"
-    return f"{up(value, 2 - math.floor(math.log10(value))):.10g}"
+    return f"{up_to_digits(value, 3):.10g}"
 
 
 def room(value: float) -> str:

@@ -1,7 +1,8 @@
 """What a sampler promises about the law of what it draws, for every dataset.
 
-A certificate turns the event of the ideal mechanism, which draws from the target itself, into the event of what is run.
-Proofs: docs/explanation/certificates.md, section 2, and docs/explanation/chains.md, section 3.
+A certificate turns the event of the ideal mechanism, which draws from the target itself, into the
+event of what is run. Proofs: docs/explanation/certificates.md, section 2, and
+docs/explanation/chains.md, section 3.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from dpfit.privacy import gaussian
-from dpfit.privacy.check import non_negative, number, probability
 from dpfit.privacy.event import BoundedRange, Event, GaussianPrivate, Pure, WithinTotalVariation
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import non_negative, probability, real
 
 
 class NotCertified(ValueError):
@@ -26,15 +27,15 @@ class Certificate(Spec, ABC):
 
     @abstractmethod
     def event(self, ideal: Event) -> Event:
-        """What releasing one draw does to the data if releasing one from the target does ``ideal``."""
+        """Return the event of releasing a draw, where the target's release has event ``ideal``."""
 
     def undisplaced(self, ideal: Event) -> Event:
-        """What releasing the draw would do if it was not displaced: for noise that covers the displacement."""
+        """Return the event of releasing an undisplaced draw: noise covers the displacement."""
         return ideal
 
     @property
     def displacement(self) -> float:
-        """How far each draw is from one of the target, surely, under some coupling; raises if that has no bound."""
+        """How far each draw is surely from the target, under some coupling; raises if unbounded."""
         raise NotCertified(f"a certificate of kind {self.kind!r} bounds no distance between draws")
 
 
@@ -54,10 +55,10 @@ class Exact(Certificate):
 
 @dataclass(frozen=True)
 class WithinWasserstein(Certificate):
-    """Draw and target can be coupled so that they are never further apart than ``distance`` (Euclidean W-infinity).
+    """Draw and target have a coupling within ``distance`` (Euclidean W-infinity).
 
-    Alone this promises nothing: neighbouring laws may be disjoint and still this close. Noise of the size of the
-    distance makes it a promise (`dpfit.solvers.gibbs.perturbed_sample`).
+    Alone this promises nothing: neighbouring laws may be disjoint and still this close. Noise of
+    the size of the distance makes it a promise (`dpfit.solvers.gibbs.perturbed_sample`).
     """
 
     kind = "certificate_wasserstein"
@@ -67,7 +68,9 @@ class WithinWasserstein(Certificate):
         non_negative("distance", self.distance)
 
     def event(self, ideal: Event) -> Event:
-        raise NotCertified("a W-infinity certificate promises nothing without noise: perturb the sample")
+        raise NotCertified(
+            "a W-infinity certificate promises nothing without noise: perturb the sample"
+        )
 
     @property
     def displacement(self) -> float:
@@ -76,9 +79,10 @@ class WithinWasserstein(Certificate):
 
 @dataclass(frozen=True)
 class Displaced(Certificate):
-    """Each draw is within ``distance`` of one whose density relative to the target is in exp(-epsilon) .. exp(epsilon).
+    """Draws within ``distance`` of a law whose log density ratio to the target is within epsilon.
 
-    What finite precision makes of an exact sampler. As for `WithinWasserstein`, there is no promise without noise.
+    What finite precision makes of an exact sampler. As for `WithinWasserstein`, there is no promise
+    without noise.
 
     >>> Displaced(1e-6, 1e-9).undisplaced(Pure(1.0))
     Pure(epsilon=1.000002)
@@ -97,7 +101,8 @@ class Displaced(Certificate):
 
     def undisplaced(self, ideal: Event) -> Event:
         if isinstance(ideal, BoundedRange):
-            # On both sides the logarithm of the density moves by epsilon at most, so its range grows by four of them.
+            # On both sides the logarithm of the density moves by epsilon at most, so its range
+            # grows by four of them.
             return BoundedRange(ideal.epsilon + 4 * self.epsilon)
         return WithinMaxDivergence(self.epsilon).event(ideal)
 
@@ -166,7 +171,7 @@ class TotalVariation(Certificate):
 
 @dataclass(frozen=True)
 class WithinChiSquare(Certificate):
-    """The chi-square divergence of the draw's law from the target, the target's variance of the density ratio.
+    """Chi-square divergence of draw from target: the variance of the density ratio.
 
     Half its root bounds the total variation (Cauchy and Schwarz), and by that it is priced.
 
@@ -191,10 +196,10 @@ class WithinChiSquare(Certificate):
 
 @dataclass(frozen=True)
 class WithinRenyi(Certificate):
-    """The Renyi divergences of this order, of the draw's law from the target and of the target from the draw's law.
+    """Renyi divergences of this order between the law of the draw and the target, both ways.
 
-    Either may be infinite. They grow with the order, so that each bounds the relative entropy, and by that (Pinsker)
-    the total variation, which prices them.
+    Either may be infinite. They grow with the order, so that each bounds the relative entropy, and
+    by that (Pinsker) the total variation, which prices them.
 
     >>> WithinRenyi(2.0, 2e-18, float("inf")).event(Pure(1.0))
     WithinTotalVariation(event=Pure(epsilon=1.0), distance=1e-09)
@@ -206,7 +211,7 @@ class WithinRenyi(Certificate):
     backward: float
 
     def __post_init__(self) -> None:
-        if not number("order", self.order) >= 1:
+        if not real("order", self.order) >= 1:
             raise ValueError(f"order must be at least 1, got {self.order!r}")
         non_negative("forward", self.forward)
         non_negative("backward", self.backward)
@@ -227,10 +232,14 @@ class Uncertified(Certificate):
     kind = "certificate_none"
 
     def event(self, ideal: Event) -> Event:
-        raise NotCertified("this sampler has no certificate, so nothing can be promised about its draws")
+        raise NotCertified(
+            "this sampler has no certificate, so nothing can be promised about its draws"
+        )
 
 
 def _gaussian(ideal: Event) -> float:
     if not isinstance(ideal, GaussianPrivate):
-        raise NotCertified(f"this certificate adds to mu-GDP, not to an event of kind {ideal.kind!r}")
+        raise NotCertified(
+            f"this certificate adds to mu-GDP, not to an event of kind {ideal.kind!r}"
+        )
     return ideal.mu

@@ -1,14 +1,15 @@
-"""How far discretized Langevin chains are from the diffusions they follow, and from their targets, at most.
+"""Bounds between discretized Langevin chains and their diffusions and targets.
 
-The target is exp(-f) on the whole space, f m-strongly convex and M-smooth with its minimum at x*; the chain is
-`dpfit.samplers.ula_sampler`, x <- x - h grad f(x) + sqrt(2 h) N, without constraints, from N(x*, v I). P is its law
-after N steps, Q that of the diffusion dX = -grad f(X) dt + sqrt(2) dB from the same start at the time N h, R the
-target.
+The target is exp(-f) on the whole space, f m-strongly convex and M-smooth with its minimum at x*;
+the chain is `dpfit.samplers.ula_sampler`, x <- x - h grad f(x) + sqrt(2 h) N, without constraints,
+from N(x*, v I). P is its law after N steps, Q that of the diffusion dX = -grad f(X) dt + sqrt(2) dB
+from the same start at the time N h, R the target.
 
-Everything here is a function of public numbers, true for every f of the class. The bounds are proven and far from
-sharp: they ask for thousands of times more steps than it takes. They are here to say what a proof of closeness costs.
-Releases of this library lean on exact draws, on the W-infinity chain, or on privacy of the chain itself.
-Proofs: docs/explanation/chains.md, section 5. References: [GT20], [Gan22] chapter 3, with corrected constants.
+Everything here is a function of public numbers, true for every f of the class. The bounds are
+proven and far from sharp: they ask for thousands of times more steps than it takes. They are here
+to say what a proof of closeness costs. Releases of this library lean on exact draws, on the
+W-infinity chain, or on privacy of the chain itself. Proofs: docs/explanation/chains.md, section 5.
+References: [GT20], [Gan22] chapter 3, with corrected constants.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from functools import partial
 import numpy as np
 from scipy.special import erf
 
-from dpfit.privacy.check import count, non_negative, number, positive, probability
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer, non_negative, positive, probability, real
 from dpfit.samplers.certificate import TotalVariation, WithinRenyi
 from dpfit.samplers.ula_sampler import LangevinSampler
 from dpfit.samplers.underdamped_langevin_sampler import UnderdampedLangevin
@@ -45,7 +46,7 @@ class SmoothTarget(Spec):
     smoothness: float
 
     def __post_init__(self) -> None:
-        count("dimension", self.dimension)
+        integer("dimension", self.dimension)
         positive("strong_convexity", self.strong_convexity)
         if positive("smoothness", self.smoothness) < self.strong_convexity:
             raise ValueError("smoothness must be at least strong_convexity")
@@ -56,30 +57,37 @@ class SmoothTarget(Spec):
         return self.smoothness / self.strong_convexity
 
     def variance_bound(self, chain: LangevinSampler, start_variance: float) -> float:
-        """A number s for which s times a chi-square variable dominates norm(x - x*)**2 at every step of the chain."""
+        """An s for which s times a chi-square variable dominates norm(x - x*)**2 at every step."""
         if chain.step_size > 2 / (self.strong_convexity + self.smoothness):
             raise ValueError("step_size must be at most 2 / (strong_convexity + smoothness)")
         stationary = 1 / (self.strong_convexity * (1 - chain.step_size * self.strong_convexity / 2))
         return max(non_negative("start_variance", start_variance), stationary)
 
 
-def langevin_movement(target: SmoothTarget, chain: LangevinSampler, start_variance: float, failure: float) -> float:
-    """How far the chain, as a path in continuous time, moves within any step, up to a probability of failure.
+def langevin_movement(
+    target: SmoothTarget, chain: LangevinSampler, start_variance: float, failure: float
+) -> float:
+    """Bound on the chain's movement in any step, in continuous time, up to a failure.
 
-    [GT20] Lemma 7 with its constant made explicit, and without a factor M that its proof does not need.
+    [GT20] Lemma 7 with its constant made explicit, and without a factor M that its proof does not
+    need.
 
-    >>> round(langevin_movement(SmoothTarget(20, 1.0, 10.0), LangevinSampler(1000, 1e-4), 1.0, 1e-6), 4)
+    >>> target, sampler = SmoothTarget(20, 1.0, 10.0), LangevinSampler(1000, 1e-4)
+    >>> round(langevin_movement(target, sampler, 1.0, 1e-6), 4)
     0.1668
     """
     h, s = chain.step_size, math.sqrt(target.variance_bound(chain, start_variance))
-    radius = math.sqrt(target.dimension) + math.sqrt(2 * math.log(2 * chain.steps / _failure(failure)))
+    radius = math.sqrt(target.dimension) + math.sqrt(
+        2 * math.log(2 * chain.steps / _failure(failure))
+    )
     return (h * target.smoothness * s + math.sqrt(2 * h)) * radius
 
 
 def movement_mu(smoothness: float, movement: float, time: float) -> float:
-    """The Gaussian closeness of chain and diffusion as paths, if both are stopped once a step moves them further.
+    """GDP closeness of chain and diffusion as paths, both stopped once a step moves too far.
 
-    [GT20] Lemma 5: drifts then differ by at most smoothness * movement, under noise of variance 2 per unit of time.
+    [GT20] Lemma 5: drifts then differ by at most smoothness * movement, under noise of variance 2
+    per unit of time.
 
     >>> movement_mu(10.0, 0.1, 0.5)
     0.5
@@ -93,8 +101,8 @@ def langevin_discretization(
 ) -> WithinRenyi:
     """Renyi divergences of P from Q and of Q from P; infinite where the bound says nothing.
 
-    At order one: the relative entropy of P from Q alone, which has a simple bound that quadratics attain on paths.
-    [GT20] Theorem 9 by Girsanov's formula, with M**2 in place of M**4.
+    At order one: the relative entropy of P from Q alone, which has a simple bound that quadratics
+    attain on paths. [GT20] Theorem 9 by Girsanov's formula, with M**2 in place of M**4.
 
     >>> chain, target = LangevinSampler(10_000, 1e-4), SmoothTarget(10, 1.0, 5.0)
     >>> found = langevin_discretization(5.0, target, chain, 1.0)
@@ -103,7 +111,12 @@ def langevin_discretization(
     >>> round(langevin_discretization(1.0, target, chain, 1.0).forward, 5)
     0.00626
     """
-    h, time, M, d = chain.step_size, chain.steps * chain.step_size, target.smoothness, target.dimension
+    h, time, M, d = (
+        chain.step_size,
+        chain.steps * chain.step_size,
+        target.smoothness,
+        target.dimension,
+    )
     s = target.variance_bound(chain, start_variance)
     if _order(order) == 1:
         return WithinRenyi(1.0, M**2 * d * time * h / 4 * (1 + h * M**2 * s / 3), math.inf)
@@ -128,7 +141,7 @@ def lipschitz_discretization(
     >>> lipschitz_discretization(5.0, 10, 0.0, 3.0, LangevinSampler(100, 0.1)).forward
     0.0
     """
-    count("dimension", dimension)
+    integer("dimension", dimension)
     h, time = chain.step_size, chain.steps * chain.step_size
     M, B = non_negative("smoothness", smoothness), non_negative("lipschitz", lipschitz)
     if _order(order) == 1:
@@ -158,7 +171,8 @@ def langevin_mixing(order: float, target: SmoothTarget, time: float) -> WithinRe
     if ratio == 0:
         return WithinRenyi(order, 0.0, 0.0)
     backward = math.exp(-2 * m * non_negative("time", time) / _order(order)) * ratio
-    # The start has finite divergence from the target at order 1 + 1 / condition only; the diffusion raises the order.
+    # The start has finite divergence from the target at order 1 + 1 / condition only; the diffusion
+    # raises the order.
     wait = max(0.0, math.log((order - 1) * condition)) / (2 * m) if order > 1 else 0.0
     if time < wait:
         return WithinRenyi(order, math.inf, backward)
@@ -168,7 +182,7 @@ def langevin_mixing(order: float, target: SmoothTarget, time: float) -> WithinRe
 
 
 def langevin_certificate(order: float, target: SmoothTarget, chain: LangevinSampler) -> WithinRenyi:
-    """Renyi divergences of P from R and of R from P, from the start N(x*, I / m), at an order above one.
+    """Renyi divergences of P from R and of R from P, from N(x*, I / m), at an order above one.
 
     [GT20] Theorem 1: the two bounds above, chained by Hoelder's inequality.
 
@@ -179,7 +193,12 @@ def langevin_certificate(order: float, target: SmoothTarget, chain: LangevinSamp
     """
     if not _order(order) > 1:
         raise ValueError(f"order must be above 1, got {order!r}")
-    time, start, forward, backward = chain.steps * chain.step_size, 1 / target.strong_convexity, [], []
+    time, start, forward, backward = (
+        chain.steps * chain.step_size,
+        1 / target.strong_convexity,
+        [],
+        [],
+    )
     for q in _SPLITS.tolist():
         weight, second = (order - 1 / q) / (order - 1), (q * order - 1) / (q - 1)
         path = langevin_discretization(q * order, target, chain, start).forward
@@ -192,17 +211,23 @@ def langevin_certificate(order: float, target: SmoothTarget, chain: LangevinSamp
 def langevin_total_variation(target: SmoothTarget, chain: LangevinSampler) -> TotalVariation:
     """Total variation of P and R from the start N(x*, I / M), by relative entropies (Pinsker).
 
-    >>> round(langevin_total_variation(SmoothTarget(20, 1.0, 10.0), LangevinSampler(10**8, 1e-7)).distance, 4)
+    >>> target, sampler = SmoothTarget(20, 1.0, 10.0), LangevinSampler(10**8, 1e-7)
+    >>> round(langevin_total_variation(target, sampler).distance, 4)
     0.016
     """
     time, start = chain.steps * chain.step_size, 1 / target.smoothness
     discretized = langevin_discretization(1.0, target, chain, start).forward
-    mixed = math.exp(-2 * target.strong_convexity * time) * target.dimension / 2 * math.log(target.condition)
+    mixed = (
+        math.exp(-2 * target.strong_convexity * time)
+        * target.dimension
+        / 2
+        * math.log(target.condition)
+    )
     return TotalVariation(min(1.0, math.sqrt(discretized / 2) + math.sqrt(mixed / 2)))
 
 
 def plan_langevin(order: float, divergence: float, target: SmoothTarget) -> LangevinSampler:
-    """A chain that `langevin_certificate` certifies within a divergence of its target, in both directions.
+    """A chain that `langevin_certificate` certifies within a divergence, in both directions.
 
     The fewest steps over a grid of times; [GT20] Theorem 1 as a calculator.
 
@@ -231,33 +256,40 @@ def plan_langevin(order: float, divergence: float, target: SmoothTarget) -> Lang
     return LangevinSampler(best[0], best[1] / best[0])
 
 
-def underdamped_discretization(dimension: int, smoothness: float, chain: UnderdampedLangevin) -> WithinRenyi:
-    """The relative entropy of the underdamped chain from its diffusion, from the minimum with velocities N(0, u I).
+def underdamped_discretization(
+    dimension: int, smoothness: float, chain: UnderdampedLangevin
+) -> WithinRenyi:
+    """Relative entropy of the underdamped chain from its diffusion, velocities N(0, u I).
 
-    f need not be convex. [GT20] Theorem 16 at order one: the kinetic energy spent bounds how stale gradients are.
+    f need not be convex. [GT20] Theorem 16 at order one: the kinetic energy spent bounds how stale
+    gradients are.
 
-    >>> found = underdamped_discretization(20, 10.0, UnderdampedLangevin(10_000, 1e-3, friction=2.0))
+    >>> found = underdamped_discretization(
+    ...     20, 10.0, UnderdampedLangevin(10_000, 1e-3, friction=2.0)
+    ... )
     >>> round(found.forward, 5), found.total_variation.distance < 0.04
     (0.00256, True)
     """
     M, h = positive("smoothness", smoothness), chain.step_size
-    u, gamma, d = chain.velocity_variance, chain.friction, count("dimension", dimension)
+    u, gamma, d = chain.velocity_variance, chain.friction, integer("dimension", dimension)
     if h * u * M > gamma:
         raise ValueError("step_size must be at most friction / (velocity_variance * smoothness)")
     spent = u * d * (1 / (2 * gamma) + chain.steps * h)
     return WithinRenyi(1.0, u * (M * h) ** 2 / (4 * gamma) * spent, math.inf)
 
 
-def underdamped_speed(dimension: int, smoothness: float, chain: UnderdampedLangevin, failure: float) -> float:
-    """The largest speed of the underdamped chain, up to a probability of failure, from the same start.
+def underdamped_speed(
+    dimension: int, smoothness: float, chain: UnderdampedLangevin, failure: float
+) -> float:
+    """Largest speed of the underdamped chain, up to a failure, from the same start.
 
-    Times the step size it bounds movements, for `movement_mu` with smoothness * sqrt(u / gamma): [GT20] Lemma for
-    Theorem 16 with its constant made explicit. It does not depend on the step.
+    Times the step size it bounds movements, for `movement_mu` with smoothness * sqrt(u / gamma):
+    [GT20] Lemma for Theorem 16 with its constant made explicit. It does not depend on the step.
 
     >>> round(underdamped_speed(20, 10.0, UnderdampedLangevin(1000, 1e-3, friction=2.0), 1e-6), 1)
     15.3
     """
-    u, gamma, d = chain.velocity_variance, chain.friction, count("dimension", dimension)
+    u, gamma, d = chain.velocity_variance, chain.friction, integer("dimension", dimension)
     if chain.step_size * u * positive("smoothness", smoothness) > gamma:
         raise ValueError("step_size must be at most friction / (velocity_variance * smoothness)")
     log = math.log(2 / _failure(failure))
@@ -266,20 +298,29 @@ def underdamped_speed(dimension: int, smoothness: float, chain: UnderdampedLange
 
 
 def stopped_total_variation(mu: float, failure: float) -> TotalVariation:
-    """Total variation of chain and diffusion, if stopping them at a movement makes them mu-close and is that unlikely.
+    """Total variation of chain and diffusion, mu-close unless a stopping event occurs.
 
     The chain alone has to be likely to stay within the movement.
 
     >>> stopped_total_variation(0.0, 1e-6).distance
     1e-06
     """
-    return TotalVariation(min(1.0, float(erf(non_negative("mu", mu) / math.sqrt(8))) + probability("failure", failure)))
+    return TotalVariation(
+        min(
+            1.0, float(erf(non_negative("mu", mu) / math.sqrt(8))) + probability("failure", failure)
+        )
+    )
 
 
 def _girsanov(order: float, moment: Callable[[float], float]) -> WithinRenyi:
-    """From log E_P exp(weight * squared drift difference) to divergences of paths, both ways (Cauchy and Schwarz)."""
+    """Path divergences, both ways, from log E_P exp(weight * squared drift difference).
+
+    By Girsanov's theorem and the Cauchy-Schwarz inequality.
+    """
     r = order - 1
-    return WithinRenyi(order, moment(2 * r**2 + r) / (2 * r), moment(2 * order**2 - order) / (2 * r))
+    return WithinRenyi(
+        order, moment(2 * r**2 + r) / (2 * r), moment(2 * order**2 - order) / (2 * r)
+    )
 
 
 def _log_cosine(x: float) -> float:
@@ -296,7 +337,7 @@ def _fewest(holds: Callable[[int], bool], high: int) -> int:
 
 
 def _order(order: float) -> float:
-    if number("order", order) < 1:
+    if real("order", order) < 1:
         raise ValueError(f"order must be at least 1, got {order!r}")
     return order
 

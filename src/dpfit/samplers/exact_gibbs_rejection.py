@@ -1,16 +1,18 @@
 """Exact draws from a Gibbs density by rejection from one normal law.
 
-On the domain the potential is at least its tangent plane at an anchor of the domain plus a function that starts out as
-the quadratic of its Hessian there and, for generalized self-concordant losses, bends away from it no faster than a
-known rate: the minorant. A normal law of lower precision, restricted to the domain, is an envelope of the minorant.
-Proposals that do not survive the minorant are rejected without a look at the data; the others are accepted with
-probability exp(-(U(x) - minorant(x))), which leaves exactly the target. For quadratic losses nothing is rejected; for
+On the domain the potential is at least its tangent plane at an anchor of the domain plus a function
+that starts out as the quadratic of its Hessian there and, for generalized self-concordant losses,
+bends away from it no faster than a known rate: the minorant. A normal law of lower precision,
+restricted to the domain, is an envelope of the minorant. Proposals that do not survive the minorant
+are rejected without a look at the data; the others are accepted with probability exp(-(U(x) -
+minorant(x))), which leaves exactly the target. For quadratic losses nothing is rejected; for
 logistic ones about one pass in two or three is kept wherever the sample is concentrated.
 
-Certificate: exact, in real arithmetic; on balls also one that floating point keeps (`dpfit.samplers.finite_precision`):
-normal and exponential numbers are fine ones with unbounded tails, what a proposal's density is follows from the numbers
-it was made of, and every gap that is compared is at least zero up to a proven error. Nothing is capped. Reference:
-[ASAP] Remark 11, with the envelope that makes it work; docs/explanation/certificates.md, sections 3 and 8.
+Certificate: exact, in real arithmetic; on balls also one that floating point keeps
+(`dpfit.samplers.finite_precision`): normal and exponential numbers are fine ones with unbounded
+tails, what a proposal's density is follows from the numbers it was made of, and every gap that is
+compared is at least zero up to a proven error. Nothing is capped. Reference: [ASAP] Remark 11, with
+the envelope that makes it work; docs/explanation/certificates.md, sections 3 and 8.
 """
 
 from __future__ import annotations
@@ -19,20 +21,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dpfit.geometry import Box, L2Ball
 from dpfit.geometry.base import Domain
+from dpfit.geometry.quadratic import quadratic_minimizer, smallest_shift, spectrum
 from dpfit.kernels.rounding import gamma
 from dpfit.noise import Source, fine_exponential, fine_gaussian
 from dpfit.privacy.spec import Spec
 from dpfit.samplers.certificate import Displaced, Exact
-from dpfit.samplers.exact_rgo import Anchors, tangent_rejection
+from dpfit.samplers.exact_rgo import TangentRejection
 from dpfit.samplers.potential import Floats, Potential
 
 _NEWTON_STEPS = 50
 _HALVINGS = 30
-_MODEL_STEPS = 200
 _NEAR = 0.01
 """How far the anchor may be above the minimum, in units of the logarithm of a density."""
 _BATCH = 4096
@@ -46,7 +47,7 @@ FARTHEST = 2.5
 
 @dataclass(frozen=True)
 class GibbsRejection(Spec):
-    """The sampler; ``rounding``, where it is known, is how far from the target finite precision takes it."""
+    """The sampler; ``rounding`` is the distance that finite precision adds, where known."""
 
     kind = "exact_gibbs_rejection"
     rounding: Displaced | None = None
@@ -57,12 +58,18 @@ class GibbsRejection(Spec):
         return self.rounding or Exact()
 
     def draw(
-        self, target: Potential, chains: int, source: Source, progress: Callable[[float], None] | None = None
+        self,
+        target: Potential,
+        chains: int,
+        source: Source,
+        progress: Callable[[float], None] | None = None,
     ) -> Floats:
-        """Independent draws, (chains, d). How many trials are left is private, so there is no progress to tell.
+        """Independent draws, (chains, d); no progress is reported, as trials left are private.
 
         >>> from dpfit.geometry import L2Ball
-        >>> flat = Potential(L2Ball(2, 1.0), 4.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
+        >>> flat = Potential(
+        ...     L2Ball(2, 1.0), 4.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x))
+        ... )
         >>> GibbsRejection().draw(flat, 3, Source()).shape
         (3, 2)
         """
@@ -73,14 +80,23 @@ class GibbsRejection(Spec):
         elif not boxed:
             point, curvature = tangent_anchor(target), np.zeros((len(target.centre),) * 2)
         if boxed:
-            # In a box the coordinates of an uncorrelated normal law are drawn within their intervals.
-            return tangent_rejection(target, np.tile(target.centre, (chains, 1)), target.strength, source)
+            # In a box the coordinates of an uncorrelated normal law are drawn within their
+            # intervals.
+            centres = np.tile(target.centre, (chains, 1))
+            return TangentRejection(target, centres, target.strength).draw(source)
         return self._enveloped(target, point, curvature, chains, source)
 
-    def _enveloped(self, target: Potential, point: Floats, curvature: Floats, chains: int, source: Source) -> Floats:
+    def _enveloped(
+        self, target: Potential, point: Floats, curvature: Floats, chains: int, source: Source
+    ) -> Floats:
         value, gradient = (part[0] for part in target.convex(point[None]))
-        added, pull = target.strength * np.eye(len(point)), target.strength * (point - target.centre)
-        minorant = Minorant(point, gradient, curvature, target.bending, farthest(target.domain, point))
+        added, pull = (
+            target.strength * np.eye(len(point)),
+            target.strength * (point - target.centre),
+        )
+        minorant = Minorant(
+            point, gradient, curvature, target.bending, farthest(target.domain, point)
+        )
         envelope = Envelope(target.domain, minorant, added, pull)
         if self.rounding is not None and not envelope.trusted:
             # A tangent plane has no matrix whose root could be wrong.
@@ -98,9 +114,9 @@ class GibbsRejection(Spec):
 class Minorant:
     """What a convex function exceeds its value at an anchor by, at least.
 
-    If its Hessian at the anchor is at least ``curvature``, and falls with the distance s by no more than a factor
-    exp(-bending * s), that is <gradient, x - anchor> + remains(bending * s) * |x - anchor|^2_curvature / 2.
-    ``reach`` is the largest distance that is asked for.
+    If its Hessian at the anchor is at least ``curvature``, and falls with the distance s by no more
+    than a factor exp(-bending * s), that is <gradient, x - anchor> + remains(bending * s) * |x -
+    anchor|^2_curvature / 2. ``reach`` is the largest distance that is asked for.
     """
 
     anchor: Floats
@@ -146,15 +162,17 @@ def remains(s: Floats) -> Floats:
 
 
 class Envelope:
-    """Draws prop. to exp(-minorant(x) - <pull, x - anchor> - <x - anchor, added (x - anchor)> / 2) on the domain.
+    """Draws prop. to exp(-minorant(x) - <pull, x - anchor> - <x - anchor, added (x - anchor)> / 2).
 
-    Proposals are normal, by the quadratic below the minorant, plus a fence: a quadratic that is zero on the boundary of
-    the domain and negative inside, without which a normal law whose mean is outside, or that is wider than the domain,
-    might never meet it. What the quadratic and the fence are too low by is rejected again, without the data.
+    Proposals are normal, by the quadratic below the minorant, plus a fence: a quadratic that is
+    zero on the boundary of the domain and negative inside, without which a normal law whose mean is
+    outside, or that is wider than the domain, might never meet it. What the quadratic and the fence
+    are too low by is rejected again, without the data.
 
-    A proposal is ``mean + factor z``, z standard normal, and its density is read off z. So the factor need not be
-    precisely a root of the covariance: what it is off by is part of the rejection, and it is made larger by more than
-    that, so that there is something to reject. Likewise any mean would do; ``slope`` is what is left of the gradient.
+    A proposal is ``mean + factor z``, z standard normal, and its density is read off z. So the
+    factor need not be precisely a root of the covariance: what it is off by is part of the
+    rejection, and it is made larger by more than that, so that there is something to reject.
+    Likewise any mean would do; ``slope`` is what is left of the gradient.
     """
 
     def __init__(self, domain: Domain, minorant: Minorant, added: Floats, pull: Floats) -> None:
@@ -199,53 +217,36 @@ class Envelope:
             trials = min(2 * trials, _BATCH)
 
     def gap(self, trial: Floats, normal: Floats) -> Floats:
-        """By how much the potential of the envelope exceeds that of the proposals, up to a constant; at least zero."""
+        """Envelope potential minus the proposals' potential, up to a constant; at least zero."""
         offset = trial - self.mean
         fence = self.depth - (trial - self.middle) ** 2 @ self.weight / 2
         wider = (np.sum(offset @ self.precision * offset, axis=1) - np.sum(normal**2, axis=1)) / 2
-        return np.asarray(fence + self.minorant.bend(trial) + wider + (offset @ self.slope + self.tilt))
+        return np.asarray(
+            fence + self.minorant.bend(trial) + wider + (offset @ self.slope + self.tilt)
+        )
 
 
 def _root_error(factor: Floats, precision: Floats) -> float:
-    """A proven bound on the norm of factor^T precision factor - I, and not less than what rounding makes of it."""
+    """A proven bound on norm(factor^T precision factor - I), with rounding included."""
     d = len(factor)
     deviation = np.linalg.norm(factor.T @ precision @ factor - np.eye(d))
     sizes = np.linalg.norm(np.abs(factor.T) @ np.abs(precision) @ np.abs(factor)) + d
     return float(deviation + gamma(4 * d + 16) * sizes) * (1 + 2.0**-20)
 
 
-def spectrum(matrix: Floats) -> tuple[Floats, Floats]:
-    """Eigenvalues and eigenvectors of a positive matrix; those that rounding made vanish are put where it would."""
-    values, axes = np.linalg.eigh(matrix)
-    return np.maximum(values, 1e-15 * values[-1]), axes
-
-
 def _ball_fence(precision: Floats, linear: Floats, radius: float) -> float:
     """The weight q for which the fewest fenced proposals fail; zero if none is needed.
 
-    A fence multiplies what is proposed in all by exp(q R^2 / 2) E exp(-q |x|^2 / 2), a convex function of q that is
-    least where the mean square of the fenced law is R^2 (the Chernoff bound of being in the ball).
+    A fence multiplies what is proposed in all by exp(q R^2 / 2) E exp(-q |x|^2 / 2), a convex
+    function of q that is least where the mean square of the fenced law is R^2 (the Chernoff bound
+    of being in the ball).
     """
     values, axes = spectrum(precision)
-    return _fitting_weight(values, axes.T @ linear, radius, 1.0)
-
-
-def _fitting_weight(values: Floats, along: Floats, radius: float, width: float) -> float:
-    """The least q >= 0 for which the sums of width / (v + q) and of (a / (v + q))^2 are at most R^2 together."""
-
-    def excess(weight: float) -> float:
-        return float(np.sum(width / (values + weight)) + np.sum((along / (values + weight)) ** 2)) / radius**2 - 1
-
-    if excess(0.0) <= 0:
-        return 0.0
-    high = len(values) / radius**2 + float(np.linalg.norm(along)) / radius
-    while excess(high) > 0:
-        high *= 2
-    return float(brentq(excess, 0.0, high, rtol=1e-12))
+    return smallest_shift(values, axes.T @ linear, radius, 1.0)
 
 
 def _box_fence(precision: Floats, linear: Floats, half: Floats) -> Floats:
-    """The same for a box, one weight for each coordinate: sweeps that make each mean square fit, given the others."""
+    """A fence for a box, one weight a coordinate: sweeps fit each mean square in turn."""
     values, axes = spectrum(precision)
     weight, covariance = np.zeros(len(half)), axes / values @ axes.T
     for _ in range(_SWEEPS):
@@ -256,7 +257,9 @@ def _box_fence(precision: Floats, linear: Floats, half: Floats) -> Floats:
             # With precision 1 / u the mean square is u + (u mean / variance)^2.
             u = 2 * bound / (1 + (1 + 4 * bound * (mean / variance) ** 2) ** 0.5)
             more = max(1 / u - 1 / variance, -weight[i])
-            covariance = covariance - np.outer(covariance[i], covariance[i]) * more / (1 + more * variance)
+            covariance = covariance - np.outer(covariance[i], covariance[i]) * more / (
+                1 + more * variance
+            )
             weight[i] += more
     return weight
 
@@ -267,7 +270,7 @@ def farthest(domain: Domain, point: Floats) -> float:
 
 
 def anchor(target: Potential, hessian: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:
-    """A point of the domain near the minimizer of the potential, and the Hessian of f there, by Newton's method.
+    """A domain point near the potential's minimizer, and the Hessian of f, by Newton's method.
 
     A poor one would only be slow.
     """
@@ -292,32 +295,14 @@ def anchor(target: Potential, hessian: Callable[[Floats], Floats]) -> tuple[Floa
 
 def tangent_anchor(target: Potential) -> Floats:
     """Such a point for potentials whose Hessian is not known, by projected gradient steps."""
-    anchors = Anchors(target, target.centre[None], target.strength)
+    anchors = TangentRejection(target, target.centre[None], target.strength)
     anchors.improve(_ANCHOR_STEPS)
     return np.asarray(anchors.point[0])
-
-
-def quadratic_minimizer(domain: Domain, point: Floats, slope: Floats, precision: Floats) -> Floats:
-    """About where in the domain <slope, x - point> + |x - point|^2_precision / 2 is least."""
-    values, axes = spectrum(precision)
-    free = point - axes @ (axes.T @ slope / values)
-    if domain.contains(free, tolerance=0.0):
-        return np.asarray(free)
-    if isinstance(domain, L2Ball):
-        along = axes.T @ (precision @ (point - domain.centre) - slope)
-        weight = _fitting_weight(values, along, domain.norm_bound, 0.0)
-        return domain.project(domain.centre + axes @ (along / (values + weight)))
-    step = 1 / float(values[-1])
-    last, look, momentum = point, point, 1.0
-    for _ in range(_MODEL_STEPS):
-        found = domain.project(look - step * (slope + precision @ (look - point)))
-        faster = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-        look = found + (momentum - 1) / faster * (found - last)
-        last, momentum = found, faster
-    return last
 
 
 def _potential(target: Potential, point: Floats) -> tuple[float, Floats]:
     value, gradient = (part[0] for part in target.convex(point[None]))
     offset = point - target.centre
-    return float(value + target.strength / 2 * offset @ offset), np.asarray(gradient + target.strength * offset)
+    return float(value + target.strength / 2 * offset @ offset), np.asarray(
+        gradient + target.strength * offset
+    )

@@ -1,15 +1,15 @@
-"""A chain whose law has a bounded density ratio to its target, for every dataset: pure promises without noise.
+"""A chain with a bounded density ratio to its target, for all data: pure DP without noise.
 
-The proximal chain comes within a distance D of its target in W-infinity. One last step of another kind turns distance
-into a density ratio: noise z of density proportional to exp(-slope * norm(z)), then a draw from
-exp(-U(x) - slope * norm(x - y)), which is convex again. The target stays invariant, and a logarithm of a density that
-changes by at most ``slope`` per unit makes the two laws of y, and so of what is drawn, differ by a factor of at most
-exp(slope * D).
+The proximal chain comes within a distance D of its target in W-infinity. One last step of another
+kind turns distance into a density ratio: noise z of density proportional to exp(-slope * norm(z)),
+then a draw from exp(-U(x) - slope * norm(x - y)), which is convex again. The target stays
+invariant, and a logarithm of a density that changes by at most ``slope`` per unit makes the two
+laws of y, and so of what is drawn, differ by a factor of at most exp(slope * D).
 
-A reference for few records and dimensions: the last draw is by tangent rejection without a strong quadratic to help it,
-so its trials grow exponentially with the Lipschitz constant of U over the root of its strong convexity.
-Certificate: max-divergence, in real arithmetic; unrounded outputs are not private in floating point
-(docs/explanation/certificates.md, sections 8 and 9).
+A reference for few records and dimensions: the last draw is by tangent rejection without a strong
+quadratic to help it, so its trials grow exponentially with the Lipschitz constant of U over the
+root of its strong convexity. Certificate: max-divergence, in real arithmetic; unrounded outputs are
+not private in floating point (docs/explanation/certificates.md, sections 8 and 9).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpfit.noise import Source
-from dpfit.privacy.check import positive
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import positive
 from dpfit.samplers.certificate import WithinMaxDivergence
-from dpfit.samplers.exact_rgo import tangent_rejection
+from dpfit.samplers.exact_rgo import TangentRejection
 from dpfit.samplers.potential import Floats, Potential
 from dpfit.samplers.proximal_sampler_winf import ProximalSampler
 
@@ -45,12 +45,16 @@ class MaxDivergenceSampler(Spec):
     ) -> MaxDivergenceSampler:
         """The fewest steps that keep the logarithm of the density ratio within epsilon.
 
-        >>> sampler = MaxDivergenceSampler.within(0.01, strong_convexity=1.0, radius=1.0, step_size=1.0, slope=1.0)
+        >>> sampler = MaxDivergenceSampler.within(
+        ...     0.01, strong_convexity=1.0, radius=1.0, step_size=1.0, slope=1.0
+        ... )
         >>> sampler.chain.steps, sampler.certificate.epsilon <= 0.01
         (7, True)
         """
         distance = positive("epsilon", epsilon) / positive("slope", slope)
-        return MaxDivergenceSampler(ProximalSampler.within(distance, strong_convexity, radius, step_size), slope)
+        return MaxDivergenceSampler(
+            ProximalSampler.within(distance, strong_convexity, radius, step_size), slope
+        )
 
     @property
     def certificate(self) -> WithinMaxDivergence:
@@ -58,13 +62,21 @@ class MaxDivergenceSampler(Spec):
         return WithinMaxDivergence(self.slope * self.chain.certificate.distance)
 
     def draw(
-        self, target: Potential, chains: int, source: Source, progress: Callable[[float], None] | None = None
+        self,
+        target: Potential,
+        chains: int,
+        source: Source,
+        progress: Callable[[float], None] | None = None,
     ) -> Floats:
         """The last states of independent chains, (chains, d).
 
         >>> from dpfit.geometry import L2Ball
-        >>> flat = Potential(L2Ball(2, 1.0), 4.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
-        >>> MaxDivergenceSampler.within(0.01, 4.0, 1.0, step_size=1.0, slope=2.0).draw(flat, 3, Source()).shape
+        >>> flat = Potential(
+        ...     L2Ball(2, 1.0), 4.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x))
+        ... )
+        >>> MaxDivergenceSampler.within(0.01, 4.0, 1.0, step_size=1.0, slope=2.0).draw(
+        ...     flat, 3, Source()
+        ... ).shape
         (3, 2)
         """
         states = self.chain.draw(target, chains, source, progress)
@@ -86,4 +98,4 @@ def _last(target: Potential, y: Floats, slope: float, source: Source) -> Floats:
         return np.asarray(values + slope * length), np.asarray(gradients + slope * away)
 
     pulled = Potential(target.domain, target.strength, target.centre, convex)
-    return tangent_rejection(pulled, target.centre[None], target.strength, source)
+    return TangentRejection(pulled, target.centre[None], target.strength).draw(source)

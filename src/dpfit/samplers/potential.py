@@ -1,4 +1,4 @@
-"""Targets of samplers: densities proportional to exp(-U) on a convex domain, with U strongly convex."""
+"""Targets of samplers: densities prop. to exp(-U) on a convex domain, U strongly convex."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from dpfit.core import Minimize
 from dpfit.data.dataset import Dataset
 from dpfit.geometry.base import Domain
-from dpfit.losses.glm import GLM
-from dpfit.privacy.check import non_negative, positive
+from dpfit.privacy.validate import non_negative, positive
 
 Floats = NDArray[np.float64]
 
@@ -26,10 +25,11 @@ _SAFE = 1 - 1e-9
 class Potential:
     """U(x) = f(x) + (strength / 2) norm(x - centre)**2 on the domain, f convex there.
 
-    ``convex`` gives values (k,) and subgradients (k, d) of f at points (k, d). ``hessian``, where known, is that of f,
-    and ``bending`` says how fast it changes: along a way of length s in the domain no second derivative falls by more
-    than a factor exp(-bending * s) (generalized self-concordance). ``sandwich`` gives two matrices between which the
-    Hessian is everywhere in the domain: f(x) - <x, A x> / 2 and <x, B x> / 2 - f(x) are convex there.
+    ``convex`` gives values (k,) and subgradients (k, d) of f at points (k, d). ``hessian``, where
+    known, is that of f, and ``bending`` says how fast it changes: along a way of length s in the
+    domain no second derivative falls by more than a factor exp(-bending * s) (generalized
+    self-concordance). ``sandwich`` gives two matrices between which the Hessian is everywhere in
+    the domain: f(x) - <x, A x> / 2 and <x, B x> / 2 - f(x) are convex there.
     """
 
     domain: Domain
@@ -44,55 +44,62 @@ class Potential:
         positive("strength", self.strength)
         non_negative("bending", self.bending)
 
+    def energy(self, points: Floats) -> tuple[Floats, Floats]:
+        """Return U, values (k,), and its subgradients (k, d) at points (k, d), by one data pass.
 
-def gibbs(problem: Minimize, data: Dataset, inverse_temperature: float) -> Potential:
-    """The potential inverse_temperature * (sum of guarded losses + (n * ridge / 2) norm(theta)**2).
+        >>> from dpfit.geometry import L2Ball
+        >>> flat = Potential(
+        ...     L2Ball(1, 1.0), 4.0, np.zeros(1), lambda x: (np.zeros(len(x)), np.zeros_like(x))
+        ... )
+        >>> flat.energy(np.array([[0.5]]))
+        (array([0.5]), array([[2.]]))
+        """
+        values, gradients = self.convex(points)
+        offset = points - self.centre
+        pull = self.strength * offset
+        return values + np.einsum("kj,kj->k", pull, offset) / 2, gradients + pull
 
-    The strong convexity that promises lean on comes from the ridge and the declared number n, never from the data.
-    """
-    loss: Any = problem.loss
-    domain = bounded_domain(problem)
+    @staticmethod
+    def gibbs(problem: Minimize, data: Dataset, inverse_temperature: float) -> Potential:
+        """Return inverse_temperature * (sum of guarded losses + (n * ridge / 2) norm(theta)**2).
 
-    def convex(points: Floats) -> tuple[Floats, Floats]:
-        values, gradients = data.gradients(loss, points, **problem.guards)
-        return inverse_temperature * values, inverse_temperature * gradients
+        The strong convexity that guarantees rest on comes from the ridge and the declared n, never
+        from the data.
+        """
+        loss: Any = problem.loss
+        domain = bounded_domain(problem)
+        constants = problem.constants("replace")
+        bending, (lower, upper) = constants.margin_self_concordance, constants.margin_curvatures
 
-    def hessian(point: Floats) -> Floats:
-        return np.asarray(inverse_temperature * _SAFE * data.hessian(loss, point, **problem.guards))
+        def convex(points: Floats) -> tuple[Floats, Floats]:
+            values, gradients = data.gradients(loss, points, **problem.guards)
+            return inverse_temperature * values, inverse_temperature * gradients
 
-    def sandwich() -> tuple[Floats, Floats]:
-        lower, upper = curvatures(problem)
-        gram = inverse_temperature * data.gram(**problem.guards)[0]
-        return np.asarray(lower * _SAFE * gram), np.asarray(upper / _SAFE * gram)
+        def hessian(point: Floats) -> Floats:
+            return np.asarray(
+                inverse_temperature * _SAFE * data.hessian(loss, point, **problem.guards)
+            )
 
-    bend = bending(problem)
-    return Potential(
-        domain,
-        inverse_temperature * problem.n * problem.ridge,
-        np.zeros(problem.dimension),
-        convex,
-        hessian if math.isfinite(bend) else None,
-        bend if math.isfinite(bend) else 0.0,
-        sandwich if math.isfinite(curvatures(problem)[1]) else None,
-    )
+        def sandwich() -> tuple[Floats, Floats]:
+            gram = inverse_temperature * data.gram(**problem.guards)[0]
+            return np.asarray(lower * _SAFE * gram), np.asarray(upper / _SAFE * gram)
 
-
-def curvatures(problem: Minimize) -> tuple[float, float]:
-    """Return the least and largest second derivative of the loss in the margin; 0 and infinity if not known."""
-    if not isinstance(problem.loss, GLM):
-        return 0.0, math.inf
-    lower, upper = problem.loss.curvature(problem.bounds, problem.radius)
-    return lower.value, math.inf if upper is None else upper.value
-
-
-def bending(problem: Minimize) -> float:
-    """Return a bound on the change of log second derivatives in the region; infinite if none is known."""
-    return problem.constants("replace").self_concordance if problem.loss.is_glm else math.inf
+        return Potential(
+            domain,
+            inverse_temperature * problem.n * problem.ridge,
+            np.zeros(problem.dimension),
+            convex,
+            hessian if math.isfinite(bending) else None,
+            bending if math.isfinite(bending) else 0.0,
+            sandwich if math.isfinite(upper) else None,
+        )
 
 
 def bounded_domain(problem: Minimize) -> Domain:
     """Return the domain or trust ball; ValueError if it is unbounded."""
     region = problem.region
     if region is None or not math.isfinite(region.radius()):
-        raise ValueError("samplers need a bounded domain; pass an L2Ball or a Box that holds good parameters")
+        raise ValueError(
+            "samplers need a bounded domain; pass an L2Ball or a Box that holds good parameters"
+        )
     return region

@@ -1,12 +1,13 @@
-"""A chain that comes closer to its target in W-infinity with every step, from any start, for every dataset.
+"""A chain that approaches its target in W-infinity at every step, from any start.
 
-One step adds normal noise of variance ``step_size`` and draws from the restricted Gaussian oracle there. If U is
-m-strongly convex on a bounded convex domain, two chains can be coupled so that each step divides their distance by
-1 + step_size * m, surely. So after t steps from the centre the chain is within radius / (1 + step_size * m)**t of a
-draw from the target; no warm start, no smoothness, no mixing time is assumed.
+One step adds normal noise of variance ``step_size`` and draws from the restricted Gaussian oracle
+there. If U is m-strongly convex on a bounded convex domain, two chains can be coupled so that each
+step divides their distance by 1 + step_size * m, surely. So after t steps from the centre the chain
+is within radius / (1 + step_size * m)**t of a draw from the target; no warm start, no smoothness,
+no mixing time is assumed.
 
-Preconditioned, noise and oracle follow a matrix that lies below all Hessians of U. In its norm U is 1-strongly convex,
-so that the chain is fast along every direction, not only along the steepest.
+Preconditioned, noise and oracle follow a matrix that lies below all Hessians of U. In its norm U is
+1-strongly convex, so that the chain is fast along every direction, not only along the steepest.
 
 Certificates: W-infinity; and, one step later, Gaussian closeness (no noise is needed then).
 Reference: [Liu24] Algorithm 13; docs/explanation/certificates.md, sections 4 and 5.
@@ -20,17 +21,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpfit.geometry.quadratic import quadratic_minimizer, spectrum
 from dpfit.noise import Source
-from dpfit.privacy.check import count, positive
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer, positive
 from dpfit.samplers.certificate import WithinGaussian, WithinWasserstein
-from dpfit.samplers.exact_gibbs_rejection import Envelope, Minorant, quadratic_minimizer, spectrum
+from dpfit.samplers.exact_gibbs_rejection import Envelope, Minorant
 from dpfit.samplers.exact_rgo import exact_rgo
 from dpfit.samplers.potential import Floats, Potential
 
 _UP = 1 + 1e-12
 REJECTION = 1.2
-"""The exponent of the acceptance that a preconditioned step aims at: with one pass for the anchor, about the best."""
+"""The exponent of the acceptance that a preconditioned step aims at: with one pass for the anchor,
+about the best.
+"""
 _LARGEST_STEP = 20.0
 _TRIALS = 6
 _TICKS = 100
@@ -38,7 +42,7 @@ _TICKS = 100
 
 @dataclass(frozen=True)
 class ProximalSampler(Spec):
-    """The chain, by public numbers: the target's strong convexity and the radius of its domain, and the steps."""
+    """The chain, by public numbers: strong convexity, radius of the domain, and steps."""
 
     kind = "proximal_sampler_winf"
     strong_convexity: float
@@ -50,52 +54,72 @@ class ProximalSampler(Spec):
         positive("strong_convexity", self.strong_convexity)
         positive("radius", self.radius)
         positive("step_size", self.step_size)
-        count("steps", self.steps)
+        integer("steps", self.steps)
 
     @staticmethod
-    def within(distance: float, strong_convexity: float, radius: float, step_size: float) -> ProximalSampler:
+    def within(
+        distance: float, strong_convexity: float, radius: float, step_size: float
+    ) -> ProximalSampler:
         """The fewest steps that come within a distance of the target.
 
         >>> ProximalSampler.within(1e-3, strong_convexity=1.0, radius=1.0, step_size=1.0).steps
         10
         """
         positive("distance", distance)
-        rate = math.log1p(positive("step_size", step_size) * positive("strong_convexity", strong_convexity))
+        rate = math.log1p(
+            positive("step_size", step_size) * positive("strong_convexity", strong_convexity)
+        )
         steps = max(1, math.ceil(math.log(_UP * positive("radius", radius) / distance) / rate))
         return ProximalSampler(strong_convexity, radius, step_size, steps)
 
     @property
     def certificate(self) -> WithinWasserstein:
-        """How far the last state is from the target: radius / (1 + step_size * strong_convexity)**steps."""
+        """Distance to the target at the end: radius / (1 + step_size * strong_convexity)**steps."""
         return WithinWasserstein(self._distance(self.steps))
 
     @property
     def gaussian_certificate(self) -> WithinGaussian:
-        """How hard the last state is to tell from the target: the distance one step before, over the step's noise."""
+        """Gaussian closeness at the end: the distance one step before, over the step's noise."""
         return WithinGaussian(self._distance(self.steps - 1) / math.sqrt(self.step_size))
 
     def _distance(self, steps: int) -> float:
-        return self.radius * math.exp(-steps * math.log1p(self.step_size * self.strong_convexity)) * _UP
+        return (
+            self.radius
+            * math.exp(-steps * math.log1p(self.step_size * self.strong_convexity))
+            * _UP
+        )
 
     def init(self, target: Potential, chains: int) -> Floats:
         """All chains at the centre of the domain."""
         if target.strength < self.strong_convexity or target.domain.radius() > self.radius:
-            raise ValueError("the certificate is for another target: more strongly convex, or on a smaller domain")
+            raise ValueError(
+                "the certificate is for another target: more strongly convex, or on a smaller "
+                "domain"
+            )
         return np.tile(target.domain.centre, (chains, 1))
 
     def step(self, state: Floats, target: Potential, source: Source) -> Floats:
         """Noise, then the oracle."""
         return exact_rgo(
-            target, state + math.sqrt(self.step_size) * source.gaussian(state.shape), self.step_size, source
+            target,
+            state + math.sqrt(self.step_size) * source.gaussian(state.shape),
+            self.step_size,
+            source,
         )
 
     def draw(
-        self, target: Potential, chains: int, source: Source, progress: Callable[[float], None] | None = None
+        self,
+        target: Potential,
+        chains: int,
+        source: Source,
+        progress: Callable[[float], None] | None = None,
     ) -> Floats:
-        """The last states of independent chains, (chains, d); ``progress`` is told the share of the steps done.
+        """Last states of independent chains, (chains, d); ``progress`` gets the share of steps.
 
         >>> from dpfit.geometry import L2Ball
-        >>> flat = Potential(L2Ball(2, 1.0), 4.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x)))
+        >>> flat = Potential(
+        ...     L2Ball(2, 1.0), 4.0, np.zeros(2), lambda x: (np.zeros(len(x)), np.zeros_like(x))
+        ... )
         >>> ProximalSampler.within(1e-6, 4.0, 1.0, step_size=1.0).draw(flat, 3, Source()).shape
         (3, 2)
         """
@@ -109,7 +133,7 @@ class ProximalSampler(Spec):
 
 @dataclass(frozen=True)
 class PreconditionedSampler(Spec):
-    """The chain in the norm of a matrix below all Hessians; how far from its target it ends, at most, is all it says.
+    """The chain in the norm of a matrix below all Hessians, certified by final distance only.
 
     The matrix, the step and the number of steps follow from the data and stay inside.
     """
@@ -126,21 +150,30 @@ class PreconditionedSampler(Spec):
         return WithinWasserstein(self.distance)
 
     def draw(
-        self, target: Potential, chains: int, source: Source, progress: Callable[[float], None] | None = None
+        self,
+        target: Potential,
+        chains: int,
+        source: Source,
+        progress: Callable[[float], None] | None = None,
     ) -> Floats:
-        """The last states of independent chains, (chains, d); ``progress`` is told in hundredths of the work.
+        """Last states of independent chains, (chains, d); ``progress`` gets hundredths of work.
 
         >>> from dpfit.geometry import L2Ball
         >>> steep = np.diag([100.0, 1.0])
         >>> bowl = Potential(
-        ...     L2Ball(2, 1.0), 1.0, np.zeros(2), lambda x: (np.sum(x @ steep * x, axis=1) / 2, x @ steep),
+        ...     L2Ball(2, 1.0),
+        ...     1.0,
+        ...     np.zeros(2),
+        ...     lambda x: (np.sum(x @ steep * x, axis=1) / 2, x @ steep),
         ...     sandwich=lambda: (steep, steep),
         ... )
         >>> PreconditionedSampler(1e-6).draw(bowl, 3, Source()).shape
         (3, 2)
         """
         if target.sandwich is None:
-            raise ValueError("there is a preconditioner for generalized linear losses without corners only")
+            raise ValueError(
+                "there is a preconditioner for generalized linear losses without corners only"
+            )
         steps = PreconditionedSteps(target, *target.sandwich())
         number = steps.number(self.distance)
         drawn, ticks = [], _Ticks(progress)
@@ -167,7 +200,7 @@ class _Ticks:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a chain is, with the value and gradient there of the part of the potential that reads the data."""
+    """A chain's point, with value and gradient there of the potential's data part."""
 
     point: Floats
     value: float
@@ -175,21 +208,28 @@ class State:
 
 
 class PreconditionedSteps:
-    """Noise of covariance step_size / metric, then the oracle exp(-U(x) - |x - y|^2_metric / (2 step_size))."""
+    """Noise of covariance step_size / metric, then the oracle in the norm of the metric.
 
-    def __init__(self, target: Potential, lower: Floats, upper: Floats, step_size: float | None = None) -> None:
+    The oracle draws from exp(-U(x) - |x - y|^2_metric / (2 step_size)).
+    """
+
+    def __init__(
+        self, target: Potential, lower: Floats, upper: Floats, step_size: float | None = None
+    ) -> None:
         self.target, self.lower = target, lower
         identity = np.eye(len(lower))
         self.metric = lower + target.strength * identity
         self.values, self.axes = spectrum(self.metric)
         # The acceptance is about exp(-spread / (2 (1 + 1 / step_size))).
-        spread = float(np.sum(np.sum((upper - lower) @ self.axes * self.axes, axis=0) / self.values))
+        spread = float(
+            np.sum(np.sum((upper - lower) @ self.axes * self.axes, axis=0) / self.values)
+        )
         self.step_size = step_size or 1 / max(spread / (2 * REJECTION) - 1, 1 / _LARGEST_STEP)
         self.added = self.metric / self.step_size + target.strength * identity
         self.model = (lower + upper) / 2 + self.added
 
     def number(self, distance: float) -> int:
-        """How many steps come within a Euclidean distance of the target, from the centre of the domain."""
+        """Steps that come within a Euclidean distance of the target, from the domain's centre."""
         least = max(self.values[0] - 1e-9 * self.values[-1], self.target.strength)
         ratio = self.target.domain.radius() * math.sqrt(self.values[-1] / least) / distance
         return max(1, math.ceil(math.log(_UP * ratio) / math.log1p(self.step_size)))
@@ -199,21 +239,32 @@ class PreconditionedSteps:
         return self._state(np.asarray(self.target.domain.centre))
 
     def step(self, state: State, source: Source) -> State:
-        """Noise, then the oracle by rejection from a minorant at an anchor; each anchor takes one pass."""
-        noise = self.axes @ (source.gaussian(len(self.values)) * np.sqrt(self.step_size / self.values))
-        pulled = self.target.strength * self.target.centre + self.metric @ (state.point + noise) / self.step_size
+        """Noise, then the oracle by rejection from a minorant; each anchor takes one pass."""
+        noise = self.axes @ (
+            source.gaussian(len(self.values)) * np.sqrt(self.step_size / self.values)
+        )
+        pulled = (
+            self.target.strength * self.target.centre
+            + self.metric @ (state.point + noise) / self.step_size
+        )
         best = state
         while True:
             anchor = self._anchor(best, pulled)
             minorant = Minorant(anchor.point, anchor.gradient, self.lower, 0.0, 0.0)
-            envelope = Envelope(self.target.domain, minorant, self.added, self.added @ anchor.point - pulled)
+            envelope = Envelope(
+                self.target.domain, minorant, self.added, self.added @ anchor.point - pulled
+            )
             best = min(best, anchor, key=lambda seen: self._height(seen, pulled))
             for _ in range(_TRIALS):
                 proposal = envelope.propose(1, source)
                 trial = self._state(proposal[0])
-                if source.exponential(1)[0] >= trial.value - anchor.value - minorant.above(proposal)[0]:
+                if (
+                    source.exponential(1)[0]
+                    >= trial.value - anchor.value - minorant.above(proposal)[0]
+                ):
                     return trial
-                # Anchors may follow from rejected proposals: each trial is exact whatever came before.
+                # Anchors may follow from rejected proposals: each trial is exact whatever came
+                # before.
                 best = min(best, trial, key=lambda seen: self._height(seen, pulled))
 
     def _anchor(self, near: State, pulled: Floats) -> State:

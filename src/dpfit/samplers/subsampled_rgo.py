@@ -1,17 +1,19 @@
-"""The restricted Gaussian oracle from values of single records: a reference implementation for small n.
+"""The restricted Gaussian oracle from single values: a reference for small n.
 
-The target is proportional to exp(-mean of f_i(x) - (strength / 2) norm(x - centre)**2 - norm(x - y)**2 / (2 step_size))
-on a convex domain, each f_i L-Lipschitz there, convex or not. Without the f_i it is a normal law of some precision on
-the domain. Of two draws x and z of that law x is accepted with probability rho / 2, where
+The target is proportional to exp(-mean of f_i(x) - (strength / 2) norm(x - centre)**2 - norm(x -
+y)**2 / (2 step_size)) on a convex domain, each f_i L-Lipschitz there, convex or not. Without the
+f_i it is a normal law of some precision on the domain. Of two draws x and z of that law x is
+accepted with probability rho / 2, where
 
-    rho = 1 + D_1 + D_1 D_2 + ... + D_1 ... D_A,    D_l = f_j(z) - f_j(x) for a fresh uniform index j,
+    rho = 1 + D_1 + D_1 D_2 + ... + D_1 ... D_A,    D_l = f_j(z) - f_j(x) for a fresh uniform index
+    j,
 
-and A is at least a with probability 1 / a!. Its expectation is exp(mean f(z) - mean f(x)), which would be exact; the
-error is that rho is cut to [0, 2]. It is bounded by `truncation_error`, for every dataset.
+and A is at least a with probability 1 / a!. Its expectation is exp(mean f(z) - mean f(x)), which
+would be exact; the error is that rho is cut to [0, 2]. `Truncation` bounds it, for every dataset.
 
-This takes O(1) records for a draw, at precisions of hundreds of L**2, so that chains of such steps are long:
-`dpfit.samplers.exact_rgo` is what to use. Reference: [Liu24] Algorithms 14 and 16, with explicit constants;
-docs/explanation/chains.md, section 6.
+This takes O(1) records for a draw, at precisions of hundreds of L**2, so that chains of such steps
+are long: `dpfit.samplers.exact_rgo` is what to use. Reference: [Liu24] Algorithms 14 and 16, with
+explicit constants; docs/explanation/chains.md, section 6.
 """
 
 from __future__ import annotations
@@ -27,15 +29,17 @@ from scipy.special import gammaln
 
 from dpfit.core import Minimize
 from dpfit.data.dataset import Dataset
+from dpfit.geometry.truncated_gaussian import gaussian_within
 from dpfit.noise import Source
 from dpfit.noise.source import Steps
-from dpfit.privacy.check import count, positive, probability
-from dpfit.samplers.potential import Floats, Potential, gibbs
-from dpfit.samplers.truncated_gaussian import gaussian_within
+from dpfit.privacy.validate import integer, positive, probability
+from dpfit.samplers.potential import Floats, Potential
 
 _STAGES, _TERMS = 30, 60
 _LARGEST = 0.1
-"""Ratios beyond it are not worth a bound; below it later terms of the bounds are less than half of those before."""
+"""Ratios beyond it are not worth a bound; below it later terms of the bounds are less than half of
+those before.
+"""
 
 _EXPONENTS = np.concatenate([np.linspace(1.05, 4.0, 60), np.geomspace(4.1, 400.0, 60)])
 
@@ -53,44 +57,61 @@ class SampledPotential(Potential):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        count("number", self.number)
+        integer("number", self.number)
         positive("lipschitz", self.lipschitz)
 
+    @staticmethod
+    def gibbs(problem: Minimize, data: Dataset, inverse_temperature: float) -> SampledPotential:
+        """Return `Potential.gibbs` as a mean over records, which are read one at a time.
 
-def sampled_gibbs(problem: Minimize, data: Dataset, inverse_temperature: float) -> SampledPotential:
-    """The potential of `dpfit.samplers.potential.gibbs` as a mean over records, which are read one at a time.
+        >>> from dpfit.data.dataset import InMemory
+        >>> from dpfit.geometry import L2Ball
+        >>> from dpfit.losses import Absolute, Bounds
+        >>> bounds = Bounds(1.0, -1.0, 1.0)
+        >>> problem = Minimize(
+        ...     n=2, loss=Absolute(), bounds=bounds, n_features=1, domain=L2Ball(1, 1.0), ridge=0.5
+        ... )
+        >>> target = SampledPotential.gibbs(problem, InMemory([[1.0], [-0.5]], [1.0, -1.0]), 3.0)
+        >>> target.lipschitz, target.value(np.array([0, 1]), np.array([[0.5], [0.5]]))
+        (6.0, array([3. , 4.5]))
+        """
+        plain, n = Potential.gibbs(problem, data, inverse_temperature), data.n
 
-    >>> from dpfit.data.dataset import InMemory
-    >>> from dpfit.geometry import L2Ball
-    >>> from dpfit.losses import Absolute, Bounds
-    >>> bounds = Bounds(1.0, -1.0, 1.0)
-    >>> problem = Minimize(n=2, loss=Absolute(), bounds=bounds, n_features=1, domain=L2Ball(1, 1.0), ridge=0.5)
-    >>> target = sampled_gibbs(problem, InMemory([[1.0], [-0.5]], [1.0, -1.0]), 3.0)
-    >>> target.lipschitz, target.value(np.array([0, 1]), np.array([[0.5], [0.5]]))
-    (6.0, array([3. , 4.5]))
-    """
-    plain, n = gibbs(problem, data, inverse_temperature), data.n
+        def value(indices: Steps, points: Floats) -> Floats:
+            values = np.empty(len(indices))
+            for j in np.unique(indices):
+                chosen = indices == j
+                values[chosen] = data.gradients(
+                    problem.loss, points[chosen], index=np.array([j]), **problem.guards
+                )[0]
+            return n * inverse_temperature * values
 
-    def value(indices: Steps, points: Floats) -> Floats:
-        values = np.empty(len(indices))
-        for j in np.unique(indices):
-            chosen = indices == j
-            values[chosen] = data.gradients(problem.loss, points[chosen], index=np.array([j]), **problem.guards)[0]
-        return n * inverse_temperature * values
-
-    lipschitz = n * inverse_temperature * problem.lipschitz("add_remove")
-    return SampledPotential(
-        plain.domain, plain.strength, plain.centre, plain.convex, number=n, lipschitz=lipschitz, value=value
-    )
+        lipschitz = n * inverse_temperature * problem.lipschitz("add_remove")
+        return SampledPotential(
+            plain.domain,
+            plain.strength,
+            plain.centre,
+            plain.convex,
+            number=n,
+            lipschitz=lipschitz,
+            value=value,
+        )
 
 
 def subsampled_rgo(target: SampledPotential, y: Floats, step_size: float, source: Source) -> Floats:
-    """One draw for each row of ``y`` (k, d), within `truncation_error(lipschitz**2 / precision)` in total variation.
+    """Return a draw for each row of ``y`` (k, d), within `Truncation.error` in total variation.
 
     >>> from dpfit.geometry import L2Ball
     >>> ball, slopes = L2Ball(1, 1.0), np.array([1.0, 3.0])
-    >>> linear = SampledPotential(ball, 1.0, np.zeros(1), lambda x: (2 * x[:, 0], np.full_like(x, 2.0)), number=2,
-    ...     lipschitz=3.0, value=lambda j, x: slopes[j] * x[:, 0])
+    >>> linear = SampledPotential(
+    ...     ball,
+    ...     1.0,
+    ...     np.zeros(1),
+    ...     lambda x: (2 * x[:, 0], np.full_like(x, 2.0)),
+    ...     number=2,
+    ...     lipschitz=3.0,
+    ...     value=lambda j, x: slopes[j] * x[:, 0],
+    ... )
     >>> subsampled_rgo(linear, np.zeros((5, 1)), 0.01, Source()).shape
     (5, 1)
     """
@@ -106,7 +127,10 @@ def subsampled_rgo(target: SampledPotential, y: Floats, step_size: float, source
 
 
 def _exponential_estimate(target: SampledPotential, x: Floats, z: Floats, source: Source) -> Floats:
-    """Unbiased estimates of exp(mean f(z) - mean f(x)); a stage follows the stage a with probability 1 / (1 + a)."""
+    """Unbiased estimates of exp(mean f(z) - mean f(x)).
+
+    A stage follows the stage a with probability 1 / (1 + a).
+    """
     rho, product, active, stage = np.ones(len(x)), np.ones(len(x)), np.arange(len(x)), 1
     while len(active):
         index = source.integers(target.number, len(active))
@@ -117,50 +141,74 @@ def _exponential_estimate(target: SampledPotential, x: Floats, z: Floats, source
     return rho
 
 
-def truncation_error(ratio: float) -> float:
-    """Total variation that cutting rho to [0, 2] costs a draw, at most; ``ratio`` is lipschitz**2 / precision.
+@dataclass(frozen=True)
+class Truncation:
+    """Cutting rho to [0, 2] in `subsampled_rgo`; ``ratio`` is lipschitz**2 / precision.
 
-    The smaller of two bounds on E max(abs(rho - 1) - 1, 0), from moments of D: either some factor is large, or the sum
-    is, by Minkowski's inequality. Both hold in any dimension.
-
-    >>> round(truncation_error(1 / 225) * 1e6, 1)
-    1.0
+    >>> round(Truncation(1 / 225).error * 1e6, 1), round(1 / Truncation.within(1e-9).ratio)
+    (1.0, 337)
     """
-    return 1.0 if positive("ratio", ratio) > _LARGEST else min(1.0, _by_factors(ratio), _by_sums(ratio))
 
+    ratio: float
 
-def certified_ratio(error: float) -> float:
-    """The largest lipschitz**2 / precision with a truncation error of at most ``error``.
+    def __post_init__(self) -> None:
+        positive("ratio", self.ratio)
 
-    >>> round(1 / certified_ratio(1e-9))
-    337
-    """
-    if not 0 < probability("error", error) < 1:
-        raise ValueError(f"error must lie between 0 and 1, got {error!r}")
-    low, high = math.log(1e-6), math.log(_LARGEST)
-    if truncation_error(math.exp(low)) > error:
-        raise ValueError("error is too small to be certified")
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if truncation_error(math.exp(middle)) <= error else (low, middle)
-    return math.exp(low)
+    @property
+    def error(self) -> float:
+        """Largest total variation between a draw and its target, in any dimension.
+
+        It is the smaller of two bounds on E max(abs(rho - 1) - 1, 0), from moments of D. Either
+        some factor is large, or the sum is, by Minkowski's inequality.
+        """
+        return (
+            1.0
+            if self.ratio > _LARGEST
+            else min(1.0, _by_factors(self.ratio), _by_sums(self.ratio))
+        )
+
+    @staticmethod
+    def within(error: float) -> Truncation:
+        """Return the truncation of the largest ratio whose error is at most ``error``."""
+        if not 0 < probability("error", error) < 1:
+            raise ValueError(f"error must lie between 0 and 1, got {error!r}")
+        low, high = math.log(1e-6), math.log(_LARGEST)
+        if Truncation(math.exp(low)).error > error:
+            raise ValueError("error is too small to be certified")
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (
+                (middle, high) if Truncation(math.exp(middle)).error <= error else (low, middle)
+            )
+        return Truncation(math.exp(low))
 
 
 def _log_moment(order: Floats, ratio: float) -> Floats:
-    """Of E abs(D)**order: D is the difference of two draws, sub-Gaussian with variance proxy 2 * ratio."""
+    """Log of E abs(D)**order, D a difference of two draws with variance proxy 2 * ratio.
+
+    The draws are sub-Gaussian.
+    """
     return np.asarray(math.log(2) + order / 2 * math.log(4 * ratio) + gammaln(order / 2 + 1))
 
 
 def _by_factors(ratio: float) -> float:
-    """If all of a factors are at most y with y + ... + y**a = 1, nothing is cut; so one of them is larger."""
+    """If all of a factors are at most y with y + ... + y**a = 1, nothing is cut.
+
+    So cutting implies that one of them is larger.
+    """
     powers = np.linspace(0.0, 2 / ratio, 400)
     stages = np.arange(1.0, _STAGES)
     moments = _log_moment(stages[:, None] + powers, ratio)
     total = 0.0
     for a, most in enumerate(_thresholds(), start=1):
         chance = 1 / math.factorial(a) - 1 / math.factorial(a + 1)
-        total += chance * a * float(np.sum(np.exp(np.min(moments[:a] - powers * math.log(most), axis=1))))
-    # Later stages, without looking for a large factor: at most a**2 times the larger of the first and last moment.
+        total += (
+            chance
+            * a
+            * float(np.sum(np.exp(np.min(moments[:a] - powers * math.log(most), axis=1))))
+        )
+    # Later stages, without looking for a large factor: at most a**2 times the larger of the first
+    # and last moment.
     first, last = np.exp(_log_moment(np.array([1.0, _STAGES]), ratio)).tolist()
     return float(total + 2 * _STAGES**2 * (first + last) / math.factorial(_STAGES))
 
@@ -174,7 +222,7 @@ def _thresholds() -> tuple[float, ...]:
 
 
 def _by_sums(ratio: float) -> float:
-    """By (w - 1)_+ <= c w**j for the first terms of the sum, and by their expectations for the others."""
+    """By (w - 1)_+ <= c w**j for the sum's first terms, by expectations for the others."""
     b, j = np.arange(1.0, _TERMS + 1), _EXPONENTS[:, None]
     means = np.exp(_log_moment(b, ratio) - gammaln(b + 1))
     # Beyond the last term each is less than half of the one before.

@@ -1,8 +1,9 @@
 """Auto: the solver with the least predicted risk, chosen from public facts only.
 
-Each candidate forecasts its excess risk on the reference designs (`dpfit.solvers.reference_designs`); the least one is
-planned. The choice depends on the problem, the budget, the allowed passes and the currency of a ledger, all public, so
-it costs no privacy. `explain` lists all candidates. Accuracy of the choice: docs/explanation/choosing.md.
+Each candidate forecasts its excess risk on the reference designs (`dpfit.core.reference_designs`);
+the least one is planned. The choice depends on the problem, the budget, the allowed passes and the
+currency of a ledger, all public, so it costs no privacy. `explain` lists all candidates. Accuracy
+of the choice: docs/explanation/choosing.md.
 """
 
 from __future__ import annotations
@@ -14,32 +15,37 @@ from typing import Any, ClassVar, NamedTuple
 
 from dpfit.core import Algorithm, Chosen, Considered, Forecast, LeftOut, Minimize, Plan, Tuning
 from dpfit.core.registry import entries
+from dpfit.ledger.cost import cost_in_currency
 from dpfit.ledger.errors import NotChargeable
-from dpfit.ledger.price import price
 from dpfit.privacy import Budget
-from dpfit.privacy.charge import CURRENCIES
-from dpfit.privacy.check import one_of
+from dpfit.privacy.cost import CURRENCIES
+from dpfit.privacy.validate import option
 
 
 @dataclass(frozen=True)
 class AutoTuning(Tuning):
-    """Limits of the choice: sizes above which `preconditioned_gd` takes minutes, and a tolerance on privacy costs."""
+    """Limits of the choice: sizes above which `preconditioned_gd` takes minutes; cost tolerance."""
 
     kind = "auto_tuning"
     set_by: str = "benchmarks/auto.py"
     max_columns: int = 500
     max_entries: float = 2e7
     cost_tolerance: float = 1.01
-    """Costs of equal guarantees differ in the last digits, so costs up to this factor of the least count as equal."""
+    """Costs of equal guarantees differ in the last digits, so costs up to this factor of the least
+    count as equal.
+    """
 
 
 TUNING = AutoTuning()
 
 
-def candidates() -> tuple[Algorithm[Minimize], ...]:
-    """Return the algorithms that declare ``auto_candidate``, by name."""
+def candidates(problem: Minimize, max_passes: int = 300) -> tuple[Algorithm[Minimize], ...]:
+    """Return the candidates for a problem and so many passes, by name."""
     rows = sorted(entries(problem=Minimize.kind), key=lambda row: row.name)
-    return tuple(row.load() for row in rows if row.auto_candidate)
+    found = (row.load() for row in rows if row.auto_candidate)
+    return tuple(
+        each for each in found if max_passes <= each.auto_passes and each.is_candidate(problem)
+    )
 
 
 class Candidate(NamedTuple):
@@ -74,8 +80,9 @@ class Auto(Algorithm[Minimize]):
     max_passes : int, default=300
         Largest number of passes over the data.
     currency : {"pure", "gdp", "zcdp"}, optional
-        Currency of the ledger that the plan is charged to. Only the candidates with the least privacy cost in it are
-        compared: pure epsilon-DP is expensive in mu^2, and Gaussian noise has no cost in pure epsilon.
+        Currency of the ledger that the plan is charged to. Only the candidates with the least
+        privacy cost in it are compared: pure epsilon-DP is expensive in mu^2, and Gaussian noise
+        has no cost in pure epsilon.
 
     Examples
     --------
@@ -92,6 +99,7 @@ class Auto(Algorithm[Minimize]):
     reference = "docs/explanation/choosing.md"
     solves = Minimize
     guarantees = ("pure", "approximate", "gdp", "zcdp")
+    units = ("record", "user")
     supports: ClassVar[frozenset[str]] = frozenset(
         {"ridge", "domain", "centre", "trust_ball", "ridge_map", "population"}
     )
@@ -99,13 +107,22 @@ class Auto(Algorithm[Minimize]):
     listed = False
 
     def _plan(
-        self, problem: Minimize, budget: Budget, *, max_passes: int = 300, currency: str | None = None
-    ) -> Plan:  # fmt: skip
+        self,
+        problem: Minimize,
+        budget: Budget,
+        *,
+        max_passes: int = 300,
+        currency: str | None = None,
+    ) -> Plan:
         """Return the plan of the best candidate, with notes that list all of them."""
         left_out: list[str] = []
-        ranked = sorted(_forecasts(problem, budget, max_passes, left_out), key=lambda found: found[:2])
+        ranked = sorted(
+            _forecasts(problem, budget, max_passes, left_out), key=lambda found: found[:2]
+        )
         if currency is not None:
-            ranked = _least_cost_first(ranked, problem, budget, one_of("currency", currency, CURRENCIES))
+            ranked = _least_cost_first(
+                ranked, problem, budget, option("currency", currency, CURRENCIES)
+            )
         for rank, best in enumerate(ranked):
             try:
                 plan = best.plan(problem, budget)
@@ -118,10 +135,14 @@ class Auto(Algorithm[Minimize]):
         raise ValueError("no solver can do this: " + "; ".join(left_out))
 
 
-def _forecasts(problem: Minimize, budget: Budget, max_passes: int, left_out: list[str]) -> Iterator[Candidate]:
-    """Yield the candidates that can meet the budget in ``max_passes`` passes; the others join ``left_out``."""
-    for algorithm in candidates():
-        options: dict[str, Any] = {"max_passes": max_passes} if "max_passes" in algorithm.options else {}
+def _forecasts(
+    problem: Minimize, budget: Budget, max_passes: int, left_out: list[str]
+) -> Iterator[Candidate]:
+    """Yield candidates that meet the budget in ``max_passes``; others join ``left_out``."""
+    for algorithm in candidates(problem, max_passes):
+        options: dict[str, Any] = (
+            {"max_passes": max_passes} if "max_passes" in algorithm.options else {}
+        )
         try:
             _require_quick(algorithm.name, problem, budget)
             forecast = algorithm.forecast(problem, budget, **options)
@@ -129,7 +150,9 @@ def _forecasts(problem: Minimize, budget: Budget, max_passes: int, left_out: lis
             left_out.append(_refusal(algorithm.name, error))
             continue
         if forecast.work.passes > max_passes:
-            left_out.append(f"{algorithm.name}: takes {forecast.work.passes:g} passes, {max_passes} are allowed")
+            left_out.append(
+                f"{algorithm.name}: takes {forecast.work.passes:g} passes, {max_passes} are allowed"
+            )
         else:
             yield Candidate(forecast.risk.expected, algorithm.name, algorithm, forecast)
 
@@ -140,12 +163,23 @@ def _require_quick(name: str, problem: Minimize, budget: Budget) -> None:
         return
     if not problem.constants(budget.relation).smooth:
         raise ValueError(
-            "preconditioned_gd is skipped for losses with kinks; pass solver='preconditioned_gd' to use it"
+            "preconditioned_gd is skipped for losses with kinks; pass solver='preconditioned_gd' "
+            "to use it"
         )
-    if problem.n_features > TUNING.max_columns or problem.n * problem.n_features > TUNING.max_entries:
+    if problem.loss.is_quantile:
+        # Behind the map an intercept is as slow as other columns, and quantiles are far away.
+        raise ValueError(
+            "preconditioned_gd is skipped for quantile losses; pass solver='preconditioned_gd' to "
+            "use it"
+        )
+    if (
+        problem.n_features > TUNING.max_columns
+        or problem.n * problem.n_features > TUNING.max_entries
+    ):
         entries_limit = f"{TUNING.max_entries:.0e}".replace("e+0", "e")
         raise ValueError(
-            f"preconditioned_gd is skipped above {TUNING.max_columns} columns or {entries_limit} entries; pass "
+            f"preconditioned_gd is skipped above {TUNING.max_columns} columns or {entries_limit} "
+            "entries; pass "
             "solver='preconditioned_gd' to use it"
         )
 
@@ -153,13 +187,13 @@ def _require_quick(name: str, problem: Minimize, budget: Budget) -> None:
 def _least_cost_first(
     ranked: list[Candidate], problem: Minimize, budget: Budget, currency: str
 ) -> list[Candidate]:  # fmt: skip
-    """Return the candidates with the least privacy cost in the currency first, each group by predicted risk."""
+    """Return candidates of least privacy cost first, each group by predicted risk."""
     costs: dict[str, float] = {}
     planned = []
     for found in ranked:
         try:
             plan = found.plan(problem, budget)
-            costs[found.name] = float(price(plan.guarantee, currency).amount)
+            costs[found.name] = float(cost_in_currency(plan.guarantee, currency).amount)
         except NotChargeable:
             pass
         except ValueError:
@@ -177,7 +211,10 @@ def _reason(considered: Sequence[Considered], currency: str | None) -> str:
     least = min(others, key=lambda other: other.risk)
     if best.risk > least.risk:
         return f"{best.name}: the least predicted risk at the least cost in {currency} currency"
-    return f"{best.name}: the least predicted risk, {best.risk / least.risk:.2g} of that of {least.name}"
+    return (
+        f"{best.name}: the least predicted risk, {best.risk / least.risk:.2g} of that of "
+        f"{least.name}"
+    )
 
 
 def _refusal(name: str, error: Exception) -> str:

@@ -1,1 +1,1 @@
-"""Laws of errors, rates and printed constants: what plans are chosen by and plots are compared with."""
+"""Error laws, rates and printed constants, for choosing plans and comparing plots."""

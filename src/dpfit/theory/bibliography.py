@@ -1,6 +1,7 @@
-"""Bibliography: the works that guarantees, algorithms and docs cite, and a parser that finds them in a text.
+"""Works cited by guarantees, algorithms and docs, and a parser that finds them in text.
 
-Five documents are cited by a key in square brackets, other works by authors and year, proofs of dpfit by their page.
+Five documents are cited by a key in square brackets, other works by authors and year, proofs of
+dpfit by their page.
 """
 
 from __future__ import annotations
@@ -8,12 +9,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from dpfit.privacy.spec import Json
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A work with its full author names; ``key`` is how texts cite it, ``year`` is None if the work is undated."""
+    """A work with full author names; ``key`` is its citation, ``year`` None if undated."""
 
     key: str
     authors: tuple[str, ...]
@@ -23,11 +27,16 @@ class Reference:
 
     def __str__(self) -> str:
         """Return one line: key of a document, authors, title, venue, year."""
-        parts = (", ".join(self.authors), self.title, self.venue, str(self.year) if self.year else "")
+        parts = (
+            ", ".join(self.authors),
+            self.title,
+            self.venue,
+            str(self.year) if self.year else "",
+        )
         label = f"[{self.key}] " if self.key in DOCUMENTS else ""
         return label + ". ".join(part for part in parts if part)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return the fields as plain values."""
         return {
             "key": self.key,
@@ -53,19 +62,27 @@ def resolve(text: str) -> list[Reference]:
     >>> resolve("group privacy")
     []
     """
-    return list(dict.fromkeys(found.reference for found in citations(text) if found.reference is not None))
+    return list(
+        dict.fromkeys(found.reference for found in citations(text) if found.reference is not None)
+    )
 
 
 def citations(text: str) -> list[Citation]:
-    """Return every citation of a text: "[KEY]", "[KEY, number; ...]", "Name and Name (year)", "docs/page.md".
+    """Return a text's citations.
+
+    Their forms are "[KEY]", "[KEY, number; ...]", "Name and Name (year)" and "docs/page.md".
 
     >>> citations("[Gan22, Fact 15]; Nobody (2001)")[1]
     Citation(text='Nobody (2001)', reference=None)
     """
     flat = _ascii(" ".join(text.split()))
-    found = [(each.start(1), Citation(each[1], _BY_KEY.get(each[1]))) for each in _KEYED.finditer(flat)]
+    found = [
+        (each.start(1), Citation(each[1], _BY_KEY.get(each[1]))) for each in _KEYED.finditer(flat)
+    ]
     found += [(each.start(), Citation(each[0], _dated(each))) for each in _DATED.finditer(flat)]
-    found += [(each.start(), Citation(each[0], _BY_KEY.get(each[0]))) for each in _PAGE.finditer(flat)]
+    found += [
+        (each.start(), Citation(each[0], _BY_KEY.get(each[0]))) for each in _PAGE.finditer(flat)
+    ]
     return [citation for _, citation in sorted(found, key=lambda each: each[0])]
 
 
@@ -76,7 +93,9 @@ def bibliography() -> list[Reference]:
 
 def _ascii(text: str) -> str:
     """Return the text without accents, so that "Peche" finds its work."""
-    return "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
+    return "".join(
+        each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each)
+    )
 
 
 def _surname(author: str) -> str:
@@ -88,7 +107,9 @@ def _dated(found: re.Match[str]) -> Reference | None:
     names = tuple(re.split(r",? and |, ", found["names"]))
     for work in WORKS:
         surnames = tuple(map(_surname, work.authors))
-        cited = names[-1:] == surnames[:1] if found["others"] else names[-len(surnames) :] == surnames
+        cited = (
+            names[-1:] == surnames[:1] if found["others"] else names[-len(surnames) :] == surnames
+        )
         if cited and work.year == int(found["year"]):
             return work
     return None
@@ -96,9 +117,11 @@ def _dated(found: re.Match[str]) -> Reference | None:
 
 _NAME = r"[A-Z][A-Za-z'-]+"
 _DATED = re.compile(
-    rf"(?P<names>{_NAME}(?:(?:,? and |, ){_NAME})*)(?P<others> et al\.)?,? \(?(?P<year>1[89]\d\d|20\d\d)\b\)?"
+    rf"(?P<names>{_NAME}(?:(?:,? and |, ){_NAME})*)(?P<others> et al\.)?,? "
+    r"\(?(?P<year>1[89]\d\d|20\d\d)\b\)?"
 )
-# Inside brackets, at their start or after a semicolon: one word with at least two capitals or digits.
+# Inside brackets, at their start or after a semicolon: one word with at least two capitals or
+# digits.
 _KEYED = re.compile(r"(?:\[|(?<=; ))(?=[^\[]*\])([A-Z][a-z]*[A-Z0-9][A-Za-z0-9]*)(?=[\],;])")
 _PAGE = re.compile(r"\bdocs/[\w/-]+\.md")
 
@@ -141,7 +164,8 @@ DOCUMENTS = {
         Reference(
             "GT20",
             ("Arun Ganesh", "Kunal Talwar"),
-            "Faster Differentially Private Samplers via Rényi Divergence Analysis of Discretized Langevin MCMC",
+            "Faster Differentially Private Samplers via Rényi Divergence Analysis of Discretized "
+            "Langevin MCMC",
             "NeurIPS",
             2020,
         ),
@@ -158,7 +182,8 @@ DOCUMENTS = {
 
 WORKS = (
     _work(
-        "Martín Abadi, Andy Chu, Ian Goodfellow, H. Brendan McMahan, Ilya Mironov, Kunal Talwar, Li Zhang",
+        "Martín Abadi, Andy Chu, Ian Goodfellow, H. Brendan McMahan, Ilya Mironov, Kunal Talwar, "
+        "Li Zhang",
         "Deep Learning with Differential Privacy",
         "CCS",
         2016,
@@ -201,7 +226,8 @@ WORKS = (
     ),
     _work(
         "Herm Jan Brascamp, Elliott H. Lieb",
-        "On Extensions of the Brunn-Minkowski and Prékopa-Leindler Theorems, Including Inequalities for Log Concave "
+        "On Extensions of the Brunn-Minkowski and Prékopa-Leindler Theorems, Including "
+        "Inequalities for Log Concave "
         "Functions, and with an Application to the Diffusion Equation",
         "Journal of Functional Analysis 22",
         1976,
@@ -267,12 +293,29 @@ WORKS = (
         2014,
     ),
     _work(
+        "Vitaly Feldman, Tomer Koren, Kunal Talwar",
+        "Private Stochastic Convex Optimization: Optimal Rates in Linear Time",
+        "STOC",
+        2020,
+    ),
+    _work(
         "Vitaly Feldman, Tijana Zrnic",
         "Individual Privacy Accounting via a Rényi Filter",
         "NeurIPS",
         2021,
     ),
-    _work("Peter J. Huber", "Robust Estimation of a Location Parameter", "Annals of Mathematical Statistics 35", 1964),
+    _work(
+        "Marcelo Fernandes, Emmanuel Guerre, Eduardo Horta",
+        "Smoothing Quantile Regressions",
+        "Journal of Business and Economic Statistics 39",
+        2021,
+    ),
+    _work(
+        "Peter J. Huber",
+        "Robust Estimation of a Location Parameter",
+        "Annals of Mathematical Statistics 35",
+        1964,
+    ),
     _work(
         "Roger Iyengar, Joseph P. Near, Dawn Song, Om Thakkar, Abhradeep Thakurta, Lun Wang",
         "Towards Practical Differentially Private Convex Optimization",
@@ -305,6 +348,12 @@ WORKS = (
         1993,
     ),
     _work(
+        "Min Lyu, Dong Su, Ninghui Li",
+        "Understanding the Sparse Vector Technique for Differential Privacy",
+        "Proceedings of the VLDB Endowment 10",
+        2017,
+    ),
+    _work(
         "Saeed Mahloujifar, Luca Melis, Kamalika Chaudhuri",
         "Auditing f-Differential Privacy in One Run",
         "arXiv preprint",
@@ -322,7 +371,12 @@ WORKS = (
         "CCS",
         2012,
     ),
-    _work("Ilya Mironov", "Rényi Differential Privacy", "IEEE Computer Security Foundations Symposium", 2017),
+    _work(
+        "Ilya Mironov",
+        "Rényi Differential Privacy",
+        "IEEE Computer Security Foundations Symposium",
+        2017,
+    ),
     _work(
         "Ilya Mironov, Kunal Talwar, Li Zhang",
         "Rényi Differential Privacy of the Sampled Gaussian Mechanism",
@@ -343,7 +397,8 @@ WORKS = (
     ),
     _work(
         "Rachel Redberg, Antti Koskela, Yu-Xiang Wang",
-        "Improving the Privacy and Practicality of Objective Perturbation for Differentially Private Linear Learners",
+        "Improving the Privacy and Practicality of Objective Perturbation for Differentially "
+        "Private Linear Learners",
         "NeurIPS",
         2023,
     ),
@@ -373,7 +428,8 @@ WORKS = (
     ),
     _work(
         "Yu-Xiang Wang",
-        "Revisiting Differentially Private Linear Regression: Optimal and Adaptive Prediction and Estimation in "
+        "Revisiting Differentially Private Linear Regression: Optimal and Adaptive Prediction "
+        "and Estimation in "
         "Unbounded Domain",
         "UAI",
         2018,
@@ -402,21 +458,47 @@ WORKS = (
         "AISTATS",
         2022,
     ),
+    _work(
+        "Salil Vadhan, Tianhao Wang",
+        "Concurrent Composition of Differential Privacy",
+        "TCC",
+        2021,
+    ),
 )
 """Works that are cited by authors and year."""
 
 PAGES = (
     _page("docs/errata.md", "Errata: printed formulas that dpfit does not use"),
     _page("docs/explanation/accounting.md", "Accounting: every rule with its proof"),
-    _page("docs/explanation/certificates.md", "Certificates: what a sampler promises for every dataset"),
-    _page("docs/explanation/chains.md", "Chains: what is run, what is known about it, and what it costs"),
-    _page("docs/explanation/filters.md", "Filters: sound stopping when the next step depends on earlier answers"),
+    _page(
+        "docs/explanation/certificates.md",
+        "Certificates: what a sampler promises for every dataset",
+    ),
+    _page(
+        "docs/explanation/chains.md",
+        "Chains: what is run, what is known about it, and what it costs",
+    ),
+    _page(
+        "docs/explanation/filters.md",
+        "Filters: sound stopping when the next step depends on earlier answers",
+    ),
     _page("docs/explanation/gibbs.md", "Gibbs releases: mechanisms built on samples"),
-    _page("docs/explanation/perturbation.md", "Perturbation: noise on the minimizer, the objective, the statistics"),
+    _page(
+        "docs/explanation/perturbation.md",
+        "Perturbation: noise on the minimizer, the objective, the statistics",
+    ),
     _page("docs/explanation/public-data.md", "Learning with public data"),
-    _page("docs/explanation/queries.md", "Counting queries: why the answers are private, and which noise errs least"),
+    _page(
+        "docs/explanation/queries.md",
+        "Counting queries: why the answers are private, and which noise errs least",
+    ),
     _page("docs/explanation/sampled-descent.md", "Descent on samples"),
-    _page("docs/explanation/trajectory.md", "Why noisy descent is private: the trajectory and the last iterate"),
+    _page("docs/explanation/sparse.md", "Choosing columns privately"),
+    _page(
+        "docs/explanation/trajectory.md",
+        "Why noisy descent is private: the trajectory and the last iterate",
+    ),
+    _page("docs/explanation/users.md", "Users: one promise for a person with all of its rows"),
 )
 """Proofs of dpfit that guarantees rest on, by path."""
 

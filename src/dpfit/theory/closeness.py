@@ -1,6 +1,7 @@
-"""Chains of closeness: from implementation to target, to the neighbour's target, to the neighbour's implementation.
+"""Chains of closeness: implementation, target, the neighbour's target, its implementation.
 
-Reference: [GT20] Section 1 and Fact 4, [Gan22] Fact 46; the printed (3 epsilon, 3 delta) is false (docs/errata.md).
+Reference: [GT20] Section 1 and Fact 4, [Gan22] Fact 46; the printed (3 epsilon, 3 delta) is false
+(docs/errata.md).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Indistinguishable = tuple[float, float]
 
 
 def hockey_stick_triangle(first: Indistinguishable, second: Indistinguishable) -> Indistinguishable:
-    """If P, Q are (e1, d1)- and Q, R (e2, d2)-indistinguishable, then P(S) <= exp(e1 + e2) R(S) + d1 + exp(e1) d2.
+    """P, Q (e1, d1)- and Q, R (e2, d2)-close: P(S) <= exp(e1 + e2) R(S) + d1 + exp(e1) d2.
 
     The other direction has d2 + exp(e2) d1; the larger of the two is given.
 
@@ -26,7 +27,7 @@ def hockey_stick_triangle(first: Indistinguishable, second: Indistinguishable) -
 
 
 def sampler_privacy(ideal: Indistinguishable, closeness: Indistinguishable) -> Indistinguishable:
-    """What a sampler promises that is ``closeness`` from a mechanism that promises ``ideal``, on every dataset.
+    """Guarantee of a sampler with ``closeness`` to a mechanism of ``ideal``, on all datasets.
 
     At (1, delta) three times: (3, (1 + e + e^2) delta), not 3 delta.
 
@@ -39,12 +40,15 @@ def sampler_privacy(ideal: Indistinguishable, closeness: Indistinguishable) -> I
     return e + 2 * a, b + math.exp(a) * d + math.exp(a + e) * b
 
 
-def renyi_sampler_privacy(order: float, ideal: float, closeness: float, *, q1: float = 2.0, q2: float = 2.0) -> float:
+def renyi_sampler_privacy(
+    order: float, ideal: float, closeness: float, *, q1: float = 2.0, q2: float = 2.0
+) -> float:
     """The Renyi divergence of a sampler's laws on neighbours: two weak triangle inequalities.
 
-    ``ideal`` and ``closeness`` are divergences divided by their order, as those of zCDP and of Gaussian closeness are
-    (rho, and mu**2 / 2): D_a <= a * rho at every order. For three Gaussian shifts that add up, the exact value is
-    order * (sqrt(ideal) + 2 sqrt(closeness))**2, which is below.
+    ``ideal`` and ``closeness`` are divergences divided by their order, as those of zCDP and of
+    Gaussian closeness are (rho, and mu**2 / 2): D_a <= a * rho at every order. For three Gaussian
+    shifts that add up, the exact value is order * (sqrt(ideal) + 2 sqrt(closeness))**2, which is
+    below.
 
     >>> renyi_sampler_privacy(2.0, 0.1, 0.0, q1=1e9, q2=1 + 1e-9) >= 0.2
     True

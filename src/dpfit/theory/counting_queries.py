@@ -1,7 +1,8 @@
-"""Printed constants of [Gan22] chapter 2, as documentation: what its proofs give, next to what is calibrated here.
+"""Printed constants of [Gan22] chapter 2, for documentation, beside calibrated ones.
 
-Noise is never set by these formulas. They show how far a proof's constant is from the truth, and in which range of its
-parameters the proof holds at all. Reference: [Gan22] Theorems 17, 18, 34, 36 and 37.
+Noise is never set by these formulas. They show how far a proof's constant is from the truth, and in
+which range of its parameters the proof holds at all. Reference: [Gan22] Theorems 17, 18, 34, 36 and
+37.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import math
 from dpfit.theory.generalized_gaussian import fisher_information
 
 EVEN_SHAPE, ANY_SHAPE = 185.0, 262.0
-"""Lemma 30: sigma = 185 sqrt(k p ln(1/delta)) / epsilon for even p, and sqrt(2) times that after rounding p up."""
+"""Lemma 30: sigma = 185 sqrt(k p ln(1/delta)) / epsilon for even p, and sqrt(2) times that after
+rounding p up.
+"""
 
 MAX_ERROR, MAX_ERROR_ANY_SHAPE = 1480.0, 2094.0
-"""Theorems 34, 17: largest error c sqrt(k p ln(1/delta)) (ln k)^(1/p) / epsilon; c = 8 * 185, and sqrt(2) that."""
+"""Theorems 34, 17: largest error c sqrt(k p ln(1/delta)) (ln k)^(1/p) / epsilon; c = 8 * 185, and
+sqrt(2) that.
+"""
 
 
 def printed_scale(number: int, shape: float, epsilon: float, delta: float) -> float:
@@ -44,12 +49,12 @@ def smallest_number(shape: float, delta: float) -> int:
 
 
 def limiting_scale(number: int, shape: float, mu: float) -> float:
-    """The scale at which ``number`` answers are nearly mu-GDP, by the central limit theorem: not a promise."""
+    """The scale at which ``number`` answers tend to mu-GDP, by the CLT: not a guarantee."""
     return math.sqrt(number * fisher_information(shape)) / mu
 
 
 def monograph_sparse_vector(hits: int, epsilon: float, delta: float) -> tuple[float, float, float]:
-    """Scales of the noise on threshold, queries and numeric answers in the monograph that Theorem 36 refers to.
+    """Noise scales of threshold, queries and answers in the monograph behind Theorem 36.
 
     >>> [round(scale) for scale in monograph_sparse_vector(10, 1.0, 1e-6)]
     [71, 142, 805]
@@ -63,10 +68,15 @@ def monograph_sparse_vector(hits: int, epsilon: float, delta: float) -> tuple[fl
 def printed_correction(number: int, shape: float, t: float) -> tuple[float, float]:
     """Theorem 37: the threshold in units of the noise scale, and how many corrections are allowed.
 
-    At a million queries nothing is ever corrected: the threshold (t = 1) is four times the largest noise, and fewer
-    than one correction is allowed (t = 2).
+    At a million queries nothing is ever corrected: the threshold (t = 1) is four times the largest
+    noise, and fewer than one correction is allowed (t = 2).
 
-    >>> round(printed_correction(10**6, 4.0, 1.0)[0], 1), round(printed_correction(10**6, 4.0, 2.0)[1], 1)
+    >>> (
+    ...     round(printed_correction(10**6, 4.0, 1.0)[0], 1),
+    ...     round(printed_correction(10**6, 4.0, 2.0)[1], 1),
+    ... )
     (7.6, 0.6)
     """
-    return 6 * t * math.log(math.log(number)) ** (1 / shape), 4 * number / math.log(number) ** (2 + 2 * t)
+    return 6 * t * math.log(math.log(number)) ** (1 / shape), 4 * number / math.log(number) ** (
+        2 + 2 * t
+    )

@@ -1,7 +1,7 @@
-"""W-infinity distances of samples and of laws on a grid: oracles for tests, and sanity checks of samplers.
+"""W-infinity distances of samples and grid laws: oracles for tests of samplers.
 
-A finite sample never certifies a W-infinity distance: an atom of mass 1e-6 is missed by most of them. Reference: [ASAP]
-Definition 7, Lemmas 22 and 26.
+A finite sample never certifies a W-infinity distance: an atom of mass 1e-6 is missed by most of
+them. Reference: [ASAP] Definition 7, Lemmas 22 and 26.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 Floats = NDArray[np.float64]
 
 
-def quantile_distance(positions: ArrayLike, first: ArrayLike, second: ArrayLike, *, ignored: float = 0.0) -> float:
-    """The W-infinity distance of two laws on the line, given by their masses at the same increasing positions.
+def quantile_distance(
+    positions: ArrayLike, first: ArrayLike, second: ArrayLike, *, ignored: float = 0.0
+) -> float:
+    """W-infinity distance of two laws on the line, by masses at equal sorted positions.
 
-    It is the largest distance of equal quantiles. Those beyond ``ignored`` from either end are left out, where masses
-    are known up to rounding errors only.
+    It is the largest distance of equal quantiles. Those beyond ``ignored`` from either end are left
+    out, where masses are known up to rounding errors only.
 
     >>> quantile_distance([0.0, 1.0, 5.0], [0.5, 0.5, 0.0], [0.5, 0.499999, 1e-6])
     4.0
@@ -37,7 +39,7 @@ def quantile_distance(positions: ArrayLike, first: ArrayLike, second: ArrayLike,
 
 
 def bottleneck_distance(first: ArrayLike, second: ArrayLike) -> float:
-    """The W-infinity distance of two samples of equal size in any dimension: the least radius of a perfect matching.
+    """W-infinity distance of two samples of equal size: least radius of a perfect matching.
 
     Of order N**2.5 in time and N**2 in memory.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from dpfit.privacy.check import number
+from dpfit.privacy.validate import real
 
 
 class ErrorLaw(ABC):
@@ -29,7 +29,7 @@ class ErrorLaw(ABC):
         """What no absolute error exceeds with probability ``level``."""
 
     def size(self, minimize: str | float) -> float:
-        """The error that is to be small: "max", "average", or a level, for that quantile of the largest error."""
+        """The error to minimize: "max", "average", or a level (quantile of the largest error)."""
         if minimize == "max":
             return self.expected_max
         if minimize == "average":
@@ -45,9 +45,10 @@ def checked_criterion(minimize: str | float) -> str | float:
     """
     if minimize in ("max", "average"):
         return minimize
-    if isinstance(minimize, str) or not 0 < number("minimize", minimize) < 1:
+    if isinstance(minimize, str) or not 0 < real("minimize", minimize) < 1:
         raise ValueError(
-            f"minimize must be 'max', 'average' or a level between 0 and 1 (a quantile of the largest error), "
+            "minimize must be 'max', 'average' or a level between 0 and 1 (a quantile of the "
+            "largest error), "
             f"got {minimize!r}"
         )
     return minimize

@@ -1,7 +1,8 @@
 """The law with density p / (2 Gamma(1/p)) exp(-|x|^p), and the largest of many independent draws.
 
-Shape p = 1 is the Laplace law, p = 2 the normal law of variance 1/2. |X|^p has the law Gamma(1/p), from which all of
-the formulas below follow. Reference: [Gan22] Definition 19, Facts 24 and 38, Section 2.4.
+Shape p = 1 is the Laplace law, p = 2 the normal law of variance 1/2. |X|^p has the law Gamma(1/p),
+from which all of the formulas below follow. Reference: [Gan22] Definition 19, Facts 24 and 38,
+Section 2.4.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ def moment(order: float, shape: float) -> float:
 def fisher_information(shape: float) -> float:
     """The Fisher information of the location, p^2 Gamma(2 - 1/p) / Gamma(1/p).
 
-    Many answers that all move by one are told apart like Gaussian ones: k answers at scale sigma are nearly mu-GDP
-    with mu = sqrt(k * information) / sigma. A first guess and a plot, never a promise.
+    Many answers that all move by one are told apart like Gaussian ones: k answers at scale sigma
+    are nearly mu-GDP with mu = sqrt(k * information) / sigma. A first guess and a plot, never a
+    promise.
 
     >>> [round(fisher_information(p), 4) for p in (1.0, 2.0, 4.0, 6.0)]
     [1.0, 2.0, 4.0559, 6.0837]
@@ -88,7 +90,9 @@ class IndependentErrors(ErrorLaw):
         edges = np.linspace(0.0, top, 129)
         half, middle = np.diff(edges)[:, None] / 2, (edges[1:] + edges[:-1])[:, None] / 2
         with np.errstate(divide="ignore"):
-            exceeded = -np.expm1(self.number * np.log1p(-survival(middle + half * nodes, self.shape)))
+            exceeded = -np.expm1(
+                self.number * np.log1p(-survival(middle + half * nodes, self.shape))
+            )
         return self.scale * float(np.sum(half * weights * exceeded))
 
     def quantile(self, level: float) -> float:

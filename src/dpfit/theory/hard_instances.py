@@ -1,8 +1,8 @@
 """Problems on which nothing can do well, and what the best that can be done is.
 
-Randomness comes from the caller, as standard normal or uniform numbers: these functions only shape it.
-Reference: [Liu24] Theorem 3.7.1 (its constant corrected) and Corollary 3.7.7; [LD] Theorem G.1 (its factor log(1/delta)
-is false, docs/errata.md) and Appendix H.
+Randomness comes from the caller, as standard normal or uniform numbers: these functions only shape
+it. Reference: [Liu24] Theorem 3.7.1 (its constant corrected) and Corollary 3.7.7; [LD] Theorem G.1
+(its factor log(1/delta) is false, docs/errata.md) and Appendix H.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dpfit.privacy.check import count, positive
+from dpfit.privacy.validate import integer, positive
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class ValueQueries:
-    """Linear losses <x, s> on a ball, s normal around a multiple of a sign vector v, for ``queries`` values of losses.
+    """Linear losses <x, s> on a ball, s normal around a sign vector v, ``queries`` values.
 
-    Any algorithm that sees so many values <X, S>, one fresh S each, has expected excess risk of at least `lower_bound`
-    for a uniform v, private or not. ``lipschitz`` is the root of E norm(s)**2.
+    Any algorithm that sees so many values <X, S>, one fresh S each, has expected excess risk of at
+    least `lower_bound` for a uniform v, private or not. ``lipschitz`` is the root of E norm(s)**2.
     """
 
     dimension: int
@@ -33,8 +33,8 @@ class ValueQueries:
     queries: int
 
     def __post_init__(self) -> None:
-        count("dimension", self.dimension)
-        count("queries", self.queries)
+        integer("dimension", self.dimension)
+        integer("queries", self.queries)
         positive("diameter", self.diameter)
         positive("lipschitz", self.lipschitz)
 
@@ -56,30 +56,32 @@ class ValueQueries:
         >>> round(ValueQueries(20, 2.0, 1.0, 10_000).lower_bound, 5)
         0.00279
         """
-        return self.lipschitz * self.diameter / (16 * math.sqrt(1 + 4 * self.queries / self.dimension))
+        return (
+            self.lipschitz * self.diameter / (16 * math.sqrt(1 + 4 * self.queries / self.dimension))
+        )
 
     def losses(self, signs: ArrayLike, normals: ArrayLike) -> Floats:
         """The vectors s (n, d), from the signs v (d,) and standard normal numbers (n, d)."""
         return np.asarray(self.drift * np.asarray(signs) + self.deviation * np.asarray(normals))
 
     def excess(self, signs: ArrayLike, points: ArrayLike) -> Floats:
-        """The excess risk of points (..., d): drift <x, v> above its least value, -drift diameter sqrt(d) / 2."""
+        """Excess risk of points (..., d): drift <x, v> + drift diameter sqrt(d) / 2."""
         least = -self.drift * self.diameter * math.sqrt(self.dimension) / 2
         return np.asarray(self.drift * (np.asarray(points) @ np.asarray(signs)) - least)
 
 
 def sampling_lower_bound(lipschitz: float, strong_convexity: float, dimension: int) -> float:
-    """How many values of losses a sampler needs, up to a constant, or its total variation is min(1/2, sqrt(d m) / L).
+    """Loss values a sampler needs, up to a constant, or TV is min(1/2, sqrt(d m) / L).
 
     >>> round(sampling_lower_bound(10.0, 1.0, 20), 1)
     81.3
     """
     ratio = positive("lipschitz", lipschitz) ** 2 / positive("strong_convexity", strong_convexity)
-    return ratio / (1 + math.log(ratio) / count("dimension", dimension))
+    return ratio / (1 + math.log(ratio) / integer("dimension", dimension))
 
 
 def greedy_packing(points: ArrayLike, distance: float) -> Floats:
-    """Those of the points, in order, that are at least ``distance`` from all that were taken before.
+    """The points, in order, at least ``distance`` from all that were taken before.
 
     >>> greedy_packing([[0.0], [0.1], [0.5], [1.0]], 0.5).ravel().tolist()
     [0.0, 0.5, 1.0]
@@ -93,11 +95,12 @@ def greedy_packing(points: ArrayLike, distance: float) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """A loss with a well at each of many centres, ``distance`` apart: minimizing it is choosing the best of them.
+    """A loss with a well at each of many centres, ``distance`` apart: choose the best.
 
-    Record i has a bit for each centre; its loss is min(0, min over j of (norm(theta - c_j) / distance - 1) bit_ij),
-    which is Lipschitz with constant 1 / distance and not convex. Any (epsilon, delta)-DP algorithm has an excess risk
-    of order log(number of centres) / (n epsilon) on some such bits, however large delta is (below 1 / n).
+    Record i has a bit for each centre; its loss is min(0, min over j of (norm(theta - c_j) /
+    distance - 1) bit_ij), which is Lipschitz with constant 1 / distance and not convex. Any
+    (epsilon, delta)-DP algorithm has an excess risk of order log(number of centres) / (n epsilon)
+    on some such bits, however large delta is (below 1 / n).
     """
 
     centres: Floats
@@ -110,7 +113,7 @@ class Packing:
 
     @property
     def beta(self) -> float:
-        """The parameter of the Beta law of each centre's share of ones; needs more than 224 centres to be above 1."""
+        """Parameter of the centres' Beta law of ones; above 1 for more than 224 centres."""
         return 1 + math.log(len(self.centres) / (8 * 28)) / 2
 
     def bits(self, shares: ArrayLike, uniforms: ArrayLike) -> NDArray[np.bool_]:
@@ -128,22 +131,22 @@ class Packing:
         return int(np.argmin(np.linalg.norm(self.centres - np.asarray(theta), axis=1)))
 
     def enough(self, n: int, epsilon: float) -> float:
-        """What the exponential mechanism on the centres reaches under replace-one: 2 log(s) / (n epsilon).
+        """Risk of the exponential mechanism on centres, replace-one: 2 log(s) / (n epsilon).
 
         >>> round(Packing(np.zeros((1000, 2)), 0.4).enough(1000, 1.0), 4)
         0.0138
         """
-        return 2 * math.log(len(self.centres)) / (count("n", n) * positive("epsilon", epsilon))
+        return 2 * math.log(len(self.centres)) / (integer("n", n) * positive("epsilon", epsilon))
 
 
 def stalled_displacement(dimension: int, time: float) -> float:
-    """How far the Brownian part of Langevin diffusion, sqrt(2) dW, gets but with probability exp(-d / 2).
+    """Reach of Brownian sqrt(2) dW in Langevin diffusion but with probability exp(-d / 2).
 
-    It is 2 sqrt(2 time d): 0.29 over time 1 / (100 d), while the Gibbs density of norm(theta) on the unit ball, spread
-    over it, has a share of order exp(-d) in a ball of radius 1/3: the diffusion is private, and accurate on average,
-    long before it has mixed.
+    It is 2 sqrt(2 time d): 0.29 over time 1 / (100 d), while the Gibbs density of norm(theta) on
+    the unit ball, spread over it, has a share of order exp(-d) in a ball of radius 1/3: the
+    diffusion is private, and accurate on average, long before it has mixed.
 
     >>> round(stalled_displacement(50, 1 / 5000), 3)
     0.283
     """
-    return 2 * math.sqrt(2 * positive("time", time) * count("dimension", dimension))
+    return 2 * math.sqrt(2 * positive("time", time) * integer("dimension", dimension))

@@ -1,7 +1,8 @@
 """Noise with density prop. to exp(-max|x_i| / scale) in k dimensions.
 
-Its largest coordinate has the law Gamma(k) (the shell of a cube of half-width r has volume prop. to r^(k-1)); one
-coordinate is uniform on [-R, R] with R of law Gamma(k + 1). Reference: [Gan22] Section 2.1.
+Its largest coordinate has the law Gamma(k) (the shell of a cube of half-width r has volume prop. to
+r^(k-1)); one coordinate is uniform on [-R, R] with R of law Gamma(k + 1). Reference: [Gan22]
+Section 2.1.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class CubeErrors(ErrorLaw):
 
     def quantile(self, level: float) -> float:
         top = float(gammainccinv(self.number, 1e-18))
-        return self.scale * float(brentq(lambda x: self._survival(x) - (1 - level), 0.0, top, xtol=1e-12 * top))
+        return self.scale * float(
+            brentq(lambda x: self._survival(x) - (1 - level), 0.0, top, xtol=1e-12 * top)
+        )
 
     def max_quantile(self, level: float) -> float:
         return self.scale * float(gammainccinv(self.number, 1 - level))

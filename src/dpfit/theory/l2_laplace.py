@@ -1,7 +1,8 @@
 """Noise with density prop. to exp(-||x||_2 / scale) in k dimensions: the errors of k answers.
 
-It is a mixture of normal laws, scale * sqrt(V) * Z with V chi-square of k + 1 degrees of freedom (docs/explanation/
-noise.md), so everything about single and largest errors is an expectation over V of what is known of normal errors.
+It is a mixture of normal laws, scale * sqrt(V) * Z with V chi-square of k + 1 degrees of freedom
+(docs/explanation/ noise.md), so everything about single and largest errors is an expectation over V
+of what is known of normal errors.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ Floats = NDArray[np.float64]
 class BallErrors(ErrorLaw):
     """The errors of ``number`` answers.
 
-    >>> round(BallErrors(scale=2.0, number=1).expected_max, 6), round(BallErrors(2.0, 1).quantile(0.9), 4)
+    >>> (
+    ...     round(BallErrors(scale=2.0, number=1).expected_max, 6),
+    ...     round(BallErrors(2.0, 1).quantile(0.9), 4),
+    ... )
     (2.0, 4.6052)
     """
 
@@ -40,7 +44,11 @@ class BallErrors(ErrorLaw):
     @property
     def expected_max(self) -> float:
         # sqrt(V) and the largest of the normal variables are independent.
-        return self.scale * self._spread * IndependentErrors(2.0, math.sqrt(2), self.number).expected_max
+        return (
+            self.scale
+            * self._spread
+            * IndependentErrors(2.0, math.sqrt(2), self.number).expected_max
+        )
 
     def quantile(self, level: float) -> float:
         return self._solved(lambda x: 2 * ndtr(-x), level)
@@ -57,11 +65,14 @@ class BallErrors(ErrorLaw):
 
     @cached_property
     def _mixture(self) -> tuple[Floats, Floats]:
-        """Values of sqrt(V) and their weights: Gauss-Legendre nodes in pieces that shrink towards both ends."""
+        """Values of sqrt(V) and weights: Gauss-Legendre nodes in pieces, refined at the ends."""
         tails = np.geomspace(1e-16, 0.5, 40)
         edges = np.concatenate([[0.0], tails, 1 - tails[::-1][1:], [1.0]])
         nodes, weights = np.polynomial.legendre.leggauss(8)
-        half, middle = np.diff(edges)[:, np.newaxis] / 2, (edges[1:] + edges[:-1])[:, np.newaxis] / 2
+        half, middle = (
+            np.diff(edges)[:, np.newaxis] / 2,
+            (edges[1:] + edges[:-1])[:, np.newaxis] / 2,
+        )
         share, weight = (middle + half * nodes).ravel(), (half * weights).ravel()
         return np.sqrt(2 * gammainccinv((self.number + 1) / 2, share)), weight
 

@@ -1,4 +1,4 @@
-"""Optimal rates of private empirical risk minimization with strongly convex objectives, constants left out.
+"""Optimal rates of private ERM with strongly convex objectives, without constants.
 
 For plots and plans, never for calibration. Reference: [ASAP] Table 1, Fact 1, Figure 1.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpfit.privacy.check import count, positive
+from dpfit.privacy.validate import integer, positive
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class StronglyConvexRates:
     strong_convexity: float
 
     def __post_init__(self) -> None:
-        count("n", self.n)
-        count("dimension", self.dimension)
+        integer("n", self.n)
+        integer("dimension", self.dimension)
         positive("lipschitz", self.lipschitz)
         positive("strong_convexity", self.strong_convexity)
 
@@ -47,7 +47,12 @@ class StronglyConvexRates:
 
     def approximate(self, epsilon: float, delta: float) -> float:
         """d G^2 log(1 / delta) / (alpha n epsilon^2)."""
-        return self.dimension * self._unit * math.log(1 / positive("delta", delta)) / positive("epsilon", epsilon) ** 2
+        return (
+            self.dimension
+            * self._unit
+            * math.log(1 / positive("delta", delta))
+            / positive("epsilon", epsilon) ** 2
+        )
 
     @property
     def crossover(self) -> float:

@@ -24,7 +24,9 @@ CALL = Gaussian(2.0)
 
 
 def view(relation, seed=1, n=N):
-    return View(InMemory(np.arange(1.0, n + 1)[:, None], np.zeros(n)), relation, "record", Source(seed))
+    return View(
+        InMemory(np.arange(1.0, n + 1)[:, None], np.zeros(n)), relation, "record", Source(seed)
+    )
 
 
 def rows(data):
@@ -35,7 +37,9 @@ def rows(data):
 def test_events_are_those_of_the_accountant(relation):
     half = 0.5 if relation == "replace" else 1.0
     assert ClippedMean(N, 2.0, 7, relation).event == CALL
-    assert ClippedMean(N, 2.0, 7, relation, Poisson(0.25)).event == Repeated(Sampled(CALL, 0.25, zero_out=half), 7)
+    assert ClippedMean(N, 2.0, 7, relation, Poisson(0.25)).event == Repeated(
+        Sampled(CALL, 0.25, zero_out=half), 7
+    )
     assert ClippedMean(N, 2.0, 3, relation, SinglePass()).event == Parallel((CALL,) * 3, "index")
 
 
@@ -84,12 +88,17 @@ def linear(n=N, bound=100.0):
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
-@pytest.mark.parametrize("sampling", [FullBatch(), Poisson(0.5), SinglePass()], ids=lambda s: s.kind)
+@pytest.mark.parametrize(
+    "sampling", [FullBatch(), Poisson(0.5), SinglePass()], ids=lambda s: s.kind
+)
 def test_answers_have_the_declared_noise(sampling, relation):
     """Records of zeros: what is left is the noise, over the public number of records."""
     rounds = 4000
     aggregate = ClippedMean(N, 0.5, rounds, relation, sampling)
-    data, run = View(InMemory(np.zeros((N, 1)), np.zeros(N)), relation, "record", Source(5)), Run(Source(6))
+    data, run = (
+        View(InMemory(np.zeros((N, 1)), np.zeros(N)), relation, "record", Source(5)),
+        Run(Source(6)),
+    )
     state, answers = aggregate.init(data, run), []
     for _ in range(rounds):
         state, answer = aggregate.step(state, linear(), data, run)
@@ -105,17 +114,23 @@ def test_answers_have_the_declared_noise(sampling, relation):
 
 
 def test_under_sampling_a_replaced_record_is_charged_twice_its_bound():
-    """A loss whose records differ by less than twice the clip: one that leaves the batch still moves by its bound."""
-    problem = Minimize(n=N, loss=Logistic(), bounds=Bounds(1.0), n_features=1, domain=L2Ball(1, 0.1))
+    """A loss whose records differ by less than twice the clip: one may still leave the batch."""
+    problem = Minimize(
+        n=N, loss=Logistic(), bounds=Bounds(1.0), n_features=1, domain=L2Ball(1, 0.1)
+    )
     asked = Gradient(problem, np.zeros(1), 1.0)
-    whole, sampled = (ClippedMean(N, 1.0, 3, "replace", sampling) for sampling in (FullBatch(), Poisson(0.5)))
+    whole, sampled = (
+        ClippedMean(N, 1.0, 3, "replace", sampling) for sampling in (FullBatch(), Poisson(0.5))
+    )
     assert whole.scale(asked)[1] < 1.2
     assert sampled.scale(asked)[1] >= 2.0
 
 
 def test_scales_are_kept_by_what_they_depend_on():
     aggregate = ClippedMean(N, 1.0, 3, "add_remove")
-    one, two = (aggregate.scale(Gradient(linear().problem, np.zeros(1), clip)) for clip in (1.0, 4.0))
+    one, two = (
+        aggregate.scale(Gradient(linear().problem, np.zeros(1), clip)) for clip in (1.0, 4.0)
+    )
     assert two[1] == pytest.approx(4 * one[1])
     assert aggregate.scale(linear()) == one
 
@@ -129,7 +144,7 @@ def test_a_batch_without_records_is_answered():
 
 def test_invalid_arguments_raise_with_a_hint():
     with pytest.raises(ValueError, match="to_user"):
-        ClippedMean(N, 1.0, 2, "replace", per="user")
+        ClippedMean(N, 1.0, 2, "replace", per="group")
     with pytest.raises(ValueError, match="FullBatch"):
         ClippedMean(N, 1.0, 2, "replace", Poisson(0.5), schedule=Schedule(2))
     with pytest.raises(ValueError, match=r"2\*\*-50"):
@@ -140,7 +155,10 @@ def test_invalid_arguments_raise_with_a_hint():
 
 def test_specs_come_back():
     schedule = Schedule(9, 0.5, 0.6, noise_decay=0.3)
-    for spec in (ClippedMean(N, 1.0, 9, "replace", schedule=schedule), ClippedMean(N, 1.0, 9, "replace", FixedSize(2))):
+    for spec in (
+        ClippedMean(N, 1.0, 9, "replace", schedule=schedule),
+        ClippedMean(N, 1.0, 9, "replace", FixedSize(2)),
+    ):
         assert from_json(spec.to_json(), Spec) == spec
 
 

@@ -1,4 +1,4 @@
-"""The exponential mechanism on a net: exact log ratios, cover, losses that lie about themselves, the proven risk."""
+"""Exponential mechanism on a net: log ratios, cover, misdeclared losses, proven risk."""
 
 import math
 from dataclasses import replace
@@ -19,7 +19,14 @@ INTERVAL = Box((-1.0,), (1.0,))
 
 
 def linear(n=3, domain=INTERVAL, ridge=0.0):
-    return Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=domain.dimension, domain=domain, ridge=ridge)
+    return Minimize(
+        n=n,
+        loss=LinearLoss(),
+        bounds=Bounds(1.0),
+        n_features=domain.dimension,
+        domain=domain,
+        ridge=ridge,
+    )
 
 
 def law(mechanism, rows, labels=None):
@@ -31,7 +38,7 @@ def law(mechanism, rows, labels=None):
 @pytest.mark.parametrize("ridge", [0.0, 3.0])
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_opposite_linear_losses_span_all_of_epsilon(relation, ridge):
-    """Points at both ends: log ratios range over epsilon times the covered share of the interval, and never more."""
+    """Points at both ends: log ratios span epsilon times the covered share, no more."""
     mechanism = NetChoice(0.8, linear(ridge=ridge), relation, 64)
     rows = np.array([[1.0], [1.0], [1.0]])
     other = np.array([[1.0], [1.0], [-1.0]]) if relation == "replace" else rows[:-1]
@@ -42,7 +49,7 @@ def test_opposite_linear_losses_span_all_of_epsilon(relation, ridge):
 
 
 def test_the_law_in_closed_form():
-    """Replace-one: density proportional to exp(-epsilon / (4 lipschitz radius) * (sum + n ridge / 2 theta**2))."""
+    """Replace-one: density exp(-epsilon / (4 lipschitz radius) * (sum + n ridge / 2 theta**2))."""
     mechanism = NetChoice(2.0, linear(ridge=0.5), "replace", 40)
     rows = np.array([[0.5], [1.0], [-0.25]])
     x = mechanism.points[:, 0]
@@ -72,7 +79,12 @@ def test_a_loss_that_breaks_its_word_does_not_break_the_promise(relation):
     mechanism = NetChoice(1.0, problem, relation, 9)
     rows, labels = np.array([[1.0, 0.0], [0.3, 0.4], [0.0, -1.0]]), np.array([-1.0, 1.0, -2.0])
     widest = 0.0
-    for row, label in (([1.0, 0.0], 0.0), ([np.nan, 1.0], -3.0), ([0.6, 0.8], 5.0), ([1e300, 1e300], -1e9)):
+    for row, label in (
+        ([1.0, 0.0], 0.0),
+        ([np.nan, 1.0], -3.0),
+        ([0.6, 0.8], 5.0),
+        ([1e300, 1e300], -1e9),
+    ):
         changed = (np.vstack([rows[:-1], [row]]), np.append(labels[:-1], label))
         if relation == "add_remove":
             changed = (np.vstack([rows, [row]]), np.append(labels, label))
@@ -82,7 +94,9 @@ def test_a_loss_that_breaks_its_word_does_not_break_the_promise(relation):
     assert 0.4 < widest <= 1.0
 
 
-@pytest.mark.parametrize("domain", [Box((-1.0, 0.0), (1.0, 3.0)), L2Ball(2, 2.0, (1.0, -1.0)), L1Ball(2, 1.0)])
+@pytest.mark.parametrize(
+    "domain", [Box((-1.0, 0.0), (1.0, 3.0)), L2Ball(2, 2.0, (1.0, -1.0)), L1Ball(2, 1.0)]
+)
 def test_every_point_of_the_domain_is_near_the_net(domain):
     mechanism = NetChoice(1.0, linear(domain=domain), "replace", 7)
     assert domain.contains(mechanism.points).all()
@@ -107,7 +121,9 @@ def test_the_excess_risk_is_below_the_bound_and_falls_with_n():
         plan = exponential_net.plan(problem, Budget(epsilon=1.0, relation="add_remove"), points=256)
         points = plan.mechanism.points
         risk = np.array([value(p, rows, None).mean() for p in points])
-        excess = law(plan.mechanism, rows) @ risk - 0.4 * 0.4  # at 0.7 the other two fifths cost 0.4 each
+        excess = (
+            law(plan.mechanism, rows) @ risk - 0.4 * 0.4
+        )  # at 0.7 the other two fifths cost 0.4 each
         assert 0 < excess <= plan.risk.expected
         risks.append(plan.risk.expected)
     assert risks[1] < risks[0] / 5
@@ -117,11 +133,15 @@ def test_the_losses_of_the_library_agree_with_their_sums():
     random = np.random.default_rng(3)
     data = InMemory(random.normal(size=(30, 2)), random.normal(size=30))
     for loss in (Logistic(), Absolute(), Distance()):
-        problem = Minimize(n=30, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2, domain=L2Ball(2, 1.0))
+        problem = Minimize(
+            n=30, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2, domain=L2Ball(2, 1.0)
+        )
         mechanism = NetChoice(1.0, problem, "replace", 5)
         exact = data.gradients(loss, mechanism.points, **problem.guards)[0]
         middle = data.gradient(loss, np.zeros(2), **problem.guards)[0]
-        assert mechanism.sums(data) * mechanism.grid.step == pytest.approx(exact - middle, abs=30 * mechanism.grid.step)
+        assert mechanism.sums(data) * mechanism.grid.step == pytest.approx(
+            exact - middle, abs=30 * mechanism.grid.step
+        )
 
 
 def test_refusals():
@@ -130,7 +150,9 @@ def test_refusals():
         exponential_net.plan(problem, Budget(epsilon=1.0))
     with pytest.raises(ValueError, match="bounded domain"):
         exponential_net.plan(replace(linear(), domain=None), Budget(epsilon=1.0))
-    softmax = Minimize(n=3, loss=Softmax(2), bounds=Bounds(1.0), n_features=1, domain=L2Ball(2, 1.0))
+    softmax = Minimize(
+        n=3, loss=Softmax(2), bounds=Bounds(1.0), n_features=1, domain=L2Ball(2, 1.0)
+    )
     with pytest.raises(ValueError, match="several classes"):
         exponential_net.plan(softmax, Budget(epsilon=1.0))
     plan = exponential_net.plan(linear(), Budget(epsilon=1.0))

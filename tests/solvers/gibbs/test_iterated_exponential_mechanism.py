@@ -11,7 +11,7 @@ from scipy.stats import chi2
 from dpfit.core import Minimize
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Absolute, Bounds, LinearLoss, Logistic
-from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy import Budget, BudgetUnreachable
 from dpfit.solvers.gibbs.ball_schedule import BallSchedule, FirstBall
 from dpfit.solvers.gibbs.iterated_exponential_mechanism import iterated_exponential_mechanism
 
@@ -22,10 +22,15 @@ def planned_stages(d, n, ridge, change, epsilon, radius, miss, most):
 
 @pytest.mark.parametrize(
     ("d", "n", "ridge", "risk"),
-    [(20, 10**6, 0.1, 6.55e-6), (20, 10**6, 0.01, 4.7e-5), (20, 10**4, 0.1, 0.008), (500, 10**6, 0.1, 9.0e-4)],
+    [
+        (20, 10**6, 0.1, 6.55e-6),
+        (20, 10**6, 0.01, 4.7e-5),
+        (20, 10**4, 0.1, 0.008),
+        (500, 10**6, 0.1, 9.0e-4),
+    ],
 )
 def test_plans_against_reference_values(d, n, ridge, risk):
-    """Losses of slope 1 on a ball of radius 1, replace-one, epsilon = 1, each radius missed with n**-3."""
+    """Slope-1 losses, unit ball, replace-one, epsilon = 1, radii missed with n**-3."""
     stages = planned_stages(d, n, ridge, 2.0, 1.0, 1.0, n**-3.0, most=6)
     assert stages.risk == pytest.approx(risk, rel=0.08)
     assert sum(stages.epsilons) == pytest.approx(1.0)
@@ -42,7 +47,7 @@ def test_radii_follow_the_quantiles_of_chi_square():
 
 
 def test_distances_to_the_minimizer_are_at_most_those_of_chi_square():
-    """Random m-strongly convex potentials on an interval, the minimizer perhaps at an end; equality if normal."""
+    """Random m-strongly convex potentials, minimizer perhaps at an end; equal if normal."""
     random = np.random.default_rng(1)
     x, _ = cells(-1.0, 1.0, 4000)
     for trial in range(60):
@@ -60,7 +65,10 @@ def test_distances_to_the_minimizer_are_at_most_those_of_chi_square():
 
 def test_the_risk_falls_with_the_square_of_n_where_there_is_much_data():
     """With one stage it falls with n; with very many records almost with its square."""
-    risks = [planned_stages(5, n, 0.1, 2.0, 1.0, 1.0, 1e-6, most=12).risk for n in (10**3, 10**4, 10**8, 10**9)]
+    risks = [
+        planned_stages(5, n, 0.1, 2.0, 1.0, 1.0, 1e-6, most=12).risk
+        for n in (10**3, 10**4, 10**8, 10**9)
+    ]
     assert -math.log10(risks[1] / risks[0]) < 1.6
     assert -math.log10(risks[3] / risks[2]) > 1.7
 
@@ -75,9 +83,12 @@ def test_stages_compose_to_the_budget(relation):
     assert plan.guarantee.pure > 0.48
     assert radii[0] == pytest.approx(10.0)  # lipschitz / ridge
     assert radii == sorted(radii, reverse=True)
-    assert plan.risk.expected < 0.1 * planned_stages(3, 10**6, 0.1, 2.0, 0.5, 10.0, 1e-6, most=1).risk
+    assert (
+        plan.risk.expected < 0.1 * planned_stages(3, 10**6, 0.1, 2.0, 0.5, 10.0, 1e-6, most=1).risk
+    )
 
 
+@pytest.mark.slow
 def test_later_samples_are_nearer():
     """Linear losses that cancel: the minimizer is zero."""
     n = 4000
@@ -96,9 +107,12 @@ def test_later_samples_are_nearer():
 
 
 def test_corners_are_welcome_and_a_known_radius_helps():
-    problem = Minimize(n=1000, loss=Absolute(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, ridge=0.01)
+    problem = Minimize(
+        n=1000, loss=Absolute(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, ridge=0.01
+    )
     wide, known = (
-        iterated_exponential_mechanism.plan(problem, Budget(epsilon=1.0), radius=radius) for radius in (None, 2.0)
+        iterated_exponential_mechanism.plan(problem, Budget(epsilon=1.0), radius=radius)
+        for radius in (None, 2.0)
     )
     assert wide.stages[0].plan.mechanism.problem.trust_ball.norm_bound == pytest.approx(100.0)
     assert known.stages[0].plan.mechanism.problem.trust_ball.norm_bound == 2.0
@@ -107,7 +121,7 @@ def test_corners_are_welcome_and_a_known_radius_helps():
 
 def test_refusals():
     problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=1, ridge=0.1)
-    with pytest.raises(NotReachable, match="posterior_release"):
+    with pytest.raises(BudgetUnreachable, match="posterior_release"):
         iterated_exponential_mechanism.plan(problem, Budget(mu=1.0))
     with pytest.raises(ValueError, match="ridge > 0"):
         iterated_exponential_mechanism.plan(replace(problem, ridge=0.0), Budget(epsilon=1.0))

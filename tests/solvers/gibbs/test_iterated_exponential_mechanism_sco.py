@@ -13,7 +13,7 @@ from dpfit.data.dataset import InMemory
 from dpfit.data.view import View, part_sizes
 from dpfit.losses import Bounds, LinearLoss, Logistic
 from dpfit.noise import Source
-from dpfit.privacy import Budget, Guarantee, NotReachable
+from dpfit.privacy import Budget, BudgetUnreachable, Guarantee
 from dpfit.privacy.event import Composed, Parallel
 from dpfit.solvers.gibbs.ball_schedule import FirstBall
 from dpfit.solvers.gibbs.iterated_exponential_mechanism_sco import (
@@ -25,7 +25,14 @@ RELATIONS = ("replace", "add_remove")
 
 
 def linear(n=4000, d=1, ridge=1.0):
-    return Minimize(n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=d, ridge=ridge, objective="population")
+    return Minimize(
+        n=n,
+        loss=LinearLoss(),
+        bounds=Bounds(1.0),
+        n_features=d,
+        ridge=ridge,
+        objective="population",
+    )
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -45,13 +52,19 @@ def test_each_part_may_spend_the_budget(relation):
 
 
 def test_temperatures_and_risk_in_closed_form():
-    """t = 0.98 epsilon / (2 change radius); risk d / (t n_2) + lipschitz * difference / (n_2 ridge)."""
+    """t = 0.98 epsilon / (2 change radius); risk d / (t n_2) + L * difference / (n_2 ridge)."""
     plan = iterated_exponential_mechanism_sco.plan(linear(n=4001), Budget(epsilon=1.0))
     last = plan.final
     radius = last.problem.trust_ball.norm_bound
-    assert (plan.stages[0].plan.mechanism.problem.n, last.problem.n) == part_sizes(4001, (0.5, 0.5)) == (2000, 2001)
+    assert (
+        (plan.stages[0].plan.mechanism.problem.n, last.problem.n)
+        == part_sizes(4001, (0.5, 0.5))
+        == (2000, 2001)
+    )
     assert last.inverse_temperature == pytest.approx(0.98 / (2 * 2.0 * radius), rel=0.01)
-    assert plan.risk.expected == pytest.approx(2 * 2.0 * radius / (0.98 * 2001) + 2.0 / 2001, rel=0.01)
+    assert plan.risk.expected == pytest.approx(
+        2 * 2.0 * radius / (0.98 * 2001) + 2.0 / 2001, rel=0.01
+    )
 
 
 def test_work_counts_each_record_of_a_part_once():
@@ -77,7 +90,7 @@ def test_radii():
 
 
 def test_the_minimizer_of_a_sample_is_as_near_that_of_the_population_as_the_radii_say():
-    """Linear losses: the minimizer is the mean over the ridge; signs are the widest that records can be."""
+    """Linear losses: the minimizer is the mean over the ridge; signs are the widest records."""
     random = np.random.default_rng(1)
     for tail in (0.3, 0.05):
         means = random.choice([-1.0, 1.0], size=(4000, 400)).mean(axis=1)
@@ -87,9 +100,11 @@ def test_the_minimizer_of_a_sample_is_as_near_that_of_the_population_as_the_radi
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_last_sample_sees_other_records_than_the_balls(relation):
-    """With the same noise, changed rows of the first part move the balls and those of the second do not."""
+    """With equal noise, first-part rows move the balls and second-part rows do not."""
     n = 400
-    plan = iterated_exponential_mechanism_sco.plan(linear(n), Budget(epsilon=4.0, relation=relation))
+    plan = iterated_exponential_mechanism_sco.plan(
+        linear(n), Budget(epsilon=4.0, relation=relation)
+    )
     rows = np.where(np.arange(n) % 4 < 2, 1.0, -1.0)[:, None]
     numbered = View(InMemory(np.arange(n)[:, None], np.zeros(n)), relation, "record", Source(3))
     first, second = (part.whole.rows[:, 0].astype(int) for part in numbered.parts((0.5, 0.5)))
@@ -116,8 +131,10 @@ def test_the_population_risk_is_below_the_bound():
 
 def test_refusals():
     with pytest.raises(ValueError, match="population objective"):
-        iterated_exponential_mechanism_sco.plan(replace(linear(), objective="empirical"), Budget(epsilon=1.0))
-    with pytest.raises(NotReachable, match="pure epsilon"):
+        iterated_exponential_mechanism_sco.plan(
+            replace(linear(), objective="empirical"), Budget(epsilon=1.0)
+        )
+    with pytest.raises(BudgetUnreachable, match="pure epsilon"):
         iterated_exponential_mechanism_sco.plan(linear(), Budget(mu=1.0))
     with pytest.raises(ValueError, match="ridge > 0"):
         iterated_exponential_mechanism_sco.plan(replace(linear(), ridge=0.0), Budget(epsilon=1.0))

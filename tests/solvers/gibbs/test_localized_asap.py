@@ -1,4 +1,4 @@
-"""Localized samples: radius and temperature in closed form, exact log ratios wherever the ball is, refusals."""
+"""Localized samples: radius, temperature, exact log ratios for any ball, errors."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
 from dpfit.losses import Absolute, Bounds, CustomLoss, Huber, LinearLoss, Logistic, Squared
 from dpfit.noise import Source
-from dpfit.privacy import Budget, account
+from dpfit.privacy import Budget, accountant
 from dpfit.privacy.spec import from_json
 from dpfit.solvers.gibbs.asap_perturb import asap_perturb
 from dpfit.solvers.gibbs.localized_asap import localized_asap
@@ -39,7 +39,7 @@ def huber(n=50, d=3, ridge=0.2):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_radius_and_temperature_under_a_pure_budget(relation):
-    """Radius: the 99% quantile of Gamma(d) times change / (n ridge epsilon_1); t = epsilon_2 / (change diameter)."""
+    """99% quantile of Gamma(d) * change / (n ridge eps_1); t = eps_2 / (change diameter)."""
     plan = localized_asap.plan(huber(), Budget(epsilon=2.0, relation=relation))
     change = 2.0 if relation == "replace" else 1.0
     radius = gamma(3).ppf(0.99) * change / (50 * 0.2) / 1.0
@@ -63,7 +63,9 @@ def test_radius_and_temperature_under_gdp(relation):
     assert plan.guarantee.mu == pytest.approx(1.0, rel=1e-2)
 
 
-@pytest.mark.parametrize("budget", [{"epsilon": 0.7}, {"mu": 0.3}, {"rho": 0.1}, {"epsilon": 1.0, "delta": 1e-6}])
+@pytest.mark.parametrize(
+    "budget", [{"epsilon": 0.7}, {"mu": 0.3}, {"rho": 0.1}, {"epsilon": 1.0, "delta": 1e-6}]
+)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_budgets_are_met_and_plans_survive_json(budget, relation):
     problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=4, ridge=0.01)
@@ -76,7 +78,7 @@ def test_budgets_are_met_and_plans_survive_json(budget, relation):
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("centre", [0.0, 0.4, 30.0, -1e4])
 def test_the_ideal_promise_holds_wherever_the_ball_is(centre, relation):
-    """One dimension: log ratios of the exact densities on the ball; linear losses attain the pure promise."""
+    """1-D: log ratios of exact densities on the ball; linear losses attain pure DP."""
     problem = Minimize(n=4, loss=Logistic(), bounds=Bounds(1.0), n_features=1, ridge=0.5)
     labels = np.array([1.0, -1.0, 1.0, 1.0])
     for base, budget in (
@@ -95,7 +97,9 @@ def test_the_ideal_promise_holds_wherever_the_ball_is(centre, relation):
         potentials = []
         for rows in (labels, other):
             margins = rows * x[:, None]
-            losses = (margins if isinstance(base.loss, LinearLoss) else np.logaddexp(0, -margins)).sum(axis=1)
+            losses = (
+                margins if isinstance(base.loss, LinearLoss) else np.logaddexp(0, -margins)
+            ).sum(axis=1)
             potentials.append(bound.inverse_temperature * (losses + 4 * 0.5 / 2 * x**2))
         if budget.kind == "pure":
             spread = np.ptp(potentials[0] - potentials[1])
@@ -107,7 +111,13 @@ def test_the_ideal_promise_holds_wherever_the_ball_is(centre, relation):
             for p, q in ((one, two), (two, one)):
                 for epsilon in (0.0, 0.3, 1.0):
                     lost = np.maximum(p - math.exp(epsilon) * q, 0).sum()
-                    assert lost <= account.curve(bound.ideal, relation).delta(np.array([epsilon]))[0] + 1e-6
+                    assert (
+                        lost
+                        <= accountant.privacy_curve(bound.ideal, relation).delta(
+                            np.array([epsilon])
+                        )[0]
+                        + 1e-6
+                    )
 
 
 def test_the_second_stage_samples_the_density_of_its_ball():
@@ -128,7 +138,10 @@ def test_the_ball_holds_the_minimizer_as_often_as_it_should():
     data = InMemory(np.tile([1.0, 0.0], (6, 1)), np.full(6, 5.0))
     # Huber losses of slope 1 far from the labels: the minimizer is 1 / ridge along the first axis.
     starts = np.array(plan.stages[0].plan.mechanism.run_many(data, Run(Source(2)), 800))
-    inside = np.linalg.norm(starts - [2.0, 0.0], axis=1) <= plan.stages[1].plan.mechanism.problem.trust_ball.norm_bound
+    inside = (
+        np.linalg.norm(starts - [2.0, 0.0], axis=1)
+        <= plan.stages[1].plan.mechanism.problem.trust_ball.norm_bound
+    )
     assert inside.mean() == pytest.approx(1 - miss, abs=6 * math.sqrt(0.21 / 800))
 
 
@@ -140,18 +153,23 @@ def test_the_excess_risk_is_below_the_bound():
     data, plan = InMemory(rows, labels), localized_asap.plan(problem, Budget(epsilon=1.0))
 
     def value(points):
-        return data.gradients(Logistic(), points, **problem.guards)[0] / 2000 + 0.005 * np.sum(points**2, axis=1)
+        return data.gradients(Logistic(), points, **problem.guards)[0] / 2000 + 0.005 * np.sum(
+            points**2, axis=1
+        )
 
     theta = np.zeros(2)
     for _ in range(300):
-        theta = theta - 4.0 * (data.gradient(Logistic(), theta, **problem.guards)[1] / 2000 + 0.01 * theta)
+        theta = theta - 4.0 * (
+            data.gradient(Logistic(), theta, **problem.guards)[1] / 2000 + 0.01 * theta
+        )
     released = np.array([plan.run(data, random_state=seed).value[1] for seed in range(100)])
     excess = value(released) - value(theta[None])[0]
     assert 0 < excess.mean() + 6 * excess.std() / math.sqrt(100) <= plan.risk.expected
 
 
+@pytest.mark.slow
 def test_the_law_is_that_of_the_two_stages():
-    """In one dimension by quadrature: a Laplace law around the minimizer, then the density on the interval.
+    """1-D quadrature: a Laplace law around the minimizer, then the density.
 
     `posterior_release` has the stages of `localized_asap` and keeps the first value inside.
     """
@@ -161,7 +179,9 @@ def test_the_law_is_that_of_the_two_stages():
     first, second = (stage.plan.mechanism for stage in plan.stages)
     radius = second.problem.trust_ball.norm_bound
     grid = np.linspace(-40, 40, 16_001)
-    U = np.logaddexp(0, -LABELS * grid[:, None] * ROWS[:, 0]).sum(axis=1) + grid**2  # n ridge / 2 = 1
+    U = (
+        np.logaddexp(0, -LABELS * grid[:, None] * ROWS[:, 0]).sum(axis=1) + grid**2
+    )  # n ridge / 2 = 1
     scale = first.noise_multiplier * first.sensitivity
     centres = laplace(grid[np.argmin(U)], scale).ppf((np.arange(300) + 0.5) / 300)
     law, density = np.zeros(len(grid)), np.exp(-second.inverse_temperature * U)
@@ -170,7 +190,9 @@ def test_the_law_is_that_of_the_two_stages():
         law += part / part.sum() / len(centres)
     drawn = np.ravel(plan.execute_many(InMemory(ROWS, LABELS), Run(Source(1)), 1500))
     assert kstest(drawn, lambda x: np.interp(x, grid, np.cumsum(law))).pvalue > 1e-6
-    single = [float(plan.run(InMemory(ROWS, LABELS), random_state=seed).value[0]) for seed in range(30)]
+    single = [
+        float(plan.run(InMemory(ROWS, LABELS), random_state=seed).value[0]) for seed in range(30)
+    ]
     assert kstest(drawn, single).pvalue > 1e-6
 
 
@@ -185,9 +207,13 @@ def test_a_ball_is_bound_to_local_samples_only():
 
 
 def test_a_ball_beyond_all_minimizers_is_refused():
-    """Rounding is bounded for balls around minimizers only: beyond them the certificate would claim too little."""
+    """Rounding is bounded only for balls around minimizers; beyond, too little is claimed."""
     sample = SampleBudget.in_ball(logistic(), 0.5, Budget(mu=1.0)).step().mechanism
-    for away, kept in ((4.0, True), (4.1, False), (1e9, False)):  # twice the slope over the ridge is 4
+    for away, kept in (
+        (4.0, True),
+        (4.1, False),
+        (1e9, False),
+    ):  # twice the slope over the ridge is 4
         problem = replace(sample.problem, trust_ball=L2Ball(1, 0.5, (away,)))
         if kept:
             assert replace(sample, problem=problem).event == sample.event
@@ -198,8 +224,10 @@ def test_a_ball_beyond_all_minimizers_is_refused():
 
 @pytest.mark.parametrize("name", ["localized_asap", "iterated_exponential_mechanism"])
 def test_local_samples_of_earlier_versions_are_read(name):
-    """Their ball was the domain of the problem; now it is the trust ball. What they do to the data stays."""
-    stored = json.loads((Path(__file__).parents[2] / f"fixtures/v0_1/plans/{name}.json").read_text())
+    """Their ball was the domain and is now the trust ball; the event is unchanged."""
+    stored = json.loads(
+        (Path(__file__).parents[2] / f"fixtures/v0_1/plans/{name}.json").read_text()
+    )
     for case in stored.values():
         value, event = case["plan"]["stages"][-1]["mechanism"], case["event"]["events"][-1]
         sample = from_json(value, PerturbedSample)
@@ -219,13 +247,16 @@ def test_any_sampler_keeps_the_bound(sampler):
     drawn = np.array(plan.execute_many(data, Run(Source(4)), 5))
 
     def value(points):
-        return data.gradients(Logistic(), points, **given.guards)[0] / 1000 + 0.005 * np.sum(points**2, axis=1)
+        return data.gradients(Logistic(), points, **given.guards)[0] / 1000 + 0.005 * np.sum(
+            points**2, axis=1
+        )
 
     theta = np.zeros(3)
     for _ in range(300):
         theta -= data.gradient(Logistic(), theta, **given.guards)[1] / 1000 + 0.01 * theta
     excess = value(drawn) - value(theta[None])
-    # Excesses are about an exponential law with mean below d / (2 t n) here: five of them are below six bounds.
+    # Excesses are about an exponential law with mean below d / (2 t n) here: five of them are below
+    # six bounds.
     assert 0 < excess.mean() <= 6 * plan.risk.expected
     assert plan.basis.arithmetic == ("bounded" if sampler == "rejection" else "idealised")
 
@@ -233,7 +264,9 @@ def test_any_sampler_keeps_the_bound(sampler):
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e308])
 def test_hostile_records_are_repaired(value):
     data = InMemory(np.array([[value], [1.0], [0.0], [value]]), np.array([value, 1.0, -1.0, 1.0]))
-    released = posterior_release.plan(logistic(), Budget(epsilon=1.0)).run(data, random_state=1).value
+    released = (
+        posterior_release.plan(logistic(), Budget(epsilon=1.0)).run(data, random_state=1).value
+    )
     assert np.all(np.isfinite(released))
 
 

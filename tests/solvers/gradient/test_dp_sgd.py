@@ -1,4 +1,4 @@
-"""Descent on Poisson samples: what is promised, how far a record reaches, the law of the noise, where it ends up."""
+"""Descent on Poisson samples: guarantee, sensitivity, noise law, convergence."""
 
 import itertools
 import math
@@ -17,11 +17,11 @@ from dpfit.audit import audit_plan
 from dpfit.core import Minimize, Run, Step
 from dpfit.data.dataset import Blocks, InMemory
 from dpfit.geometry import L2Ball
-from dpfit.kernels.epoch import Epoch, in_place
+from dpfit.kernels.minibatch import Epoch, in_place
 from dpfit.losses import Absolute, Bounds, Hinge, Huber, Logistic, Softmax, Squared
 from dpfit.noise import Gaussian, Grid, Source, add_gaussian, rounded
 from dpfit.noise.coins import successes
-from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy import Budget, BudgetUnreachable
 from dpfit.privacy import event as events
 from dpfit.solvers.gradient.dp_sgd import SampledDescent, _batches, dp_sgd
 
@@ -34,7 +34,9 @@ def logistic(n: int, n_features: int, **options) -> Minimize:
 
 def pulling(n: int, n_features: int = 1, **options) -> Minimize:
     """Labels far below every margin make the absolute loss linear: each record pulls by its row."""
-    return Minimize(n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), n_features=n_features, **options)
+    return Minimize(
+        n=n, loss=Absolute(), bounds=Bounds(1.0, -1e6, 1e6), n_features=n_features, **options
+    )
 
 
 def pulled(rows: np.ndarray) -> InMemory:
@@ -43,15 +45,20 @@ def pulled(rows: np.ndarray) -> InMemory:
 
 class TestPromise:
     def test_add_remove_agrees_with_the_reference_accountant(self):
-        """Noise 10% smaller breaks the budget by the reference too; ours is within half a percent of its smallest."""
+        """The reference rejects 10% less noise; ours is within 0.5% of its smallest."""
         plan = dp_sgd.plan(
-            logistic(10_000, 5), Budget(epsilon=1.0, delta=1e-6, relation="add_remove"), batch=200, steps=300
+            logistic(10_000, 5),
+            Budget(epsilon=1.0, delta=1e-6, relation="add_remove"),
+            batch=200,
+            steps=300,
         )
         noise = plan.mechanism.noise_multiplier
         assert plan.event == events.Repeated(events.Sampled(events.Gaussian(noise), 0.02), 300)
 
         def epsilon(multiplier: float) -> float:
-            step = dp_accounting.PoissonSampledDpEvent(0.02, dp_accounting.GaussianDpEvent(multiplier))
+            step = dp_accounting.PoissonSampledDpEvent(
+                0.02, dp_accounting.GaussianDpEvent(multiplier)
+            )
             return PLDAccountant().compose(step, 300).get_epsilon(1e-6)
 
         assert epsilon(noise) <= 1.0 * (1 + 1e-3)
@@ -60,11 +67,15 @@ class TestPromise:
 
     @pytest.mark.parametrize(("rate", "noise"), [(0.1, 0.7), (0.5, 1.5), (0.9, 1.0)])
     @pytest.mark.parametrize("relation", RELATIONS)
-    def test_one_step_keeps_its_curve_and_would_not_with_a_tenth_less_noise(self, rate, noise, relation):
-        """The law of the noisy sum by quadrature, for a record that pulls by the clip and then leaves or pulls back."""
+    def test_one_step_keeps_its_curve_and_would_not_with_a_tenth_less_noise(
+        self, rate, noise, relation
+    ):
+        """The noisy sum's law by quadrature, for a record at the clip that leaves or reverses."""
         problem = logistic(100, 1)
         mechanism = SampledDescent(problem, relation, noise, 1, rate * 100, 1.0, 1.0)
-        promise = Step(mechanism, dp_sgd.plan(problem, Budget(epsilon=1, delta=0.1, relation=relation)).why).guarantee
+        promise = Step(
+            mechanism, dp_sgd.plan(problem, Budget(epsilon=1, delta=0.1, relation=relation)).why
+        ).guarantee
         levels = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
         promised = promise.curve.delta(levels)
 
@@ -73,10 +84,15 @@ class TestPromise:
             absent, present = norm.pdf(x, 0, deviation), norm.pdf(x, 1, deviation)
             other = absent if relation == "add_remove" else norm.pdf(x, -1, deviation)
             p, q = (1 - rate) * absent + rate * present, (1 - rate) * absent + rate * other
-            both = [np.maximum(a - np.exp(e) * b, 0).sum() * width for e in levels for a, b in ((p, q), (q, p))]
+            both = [
+                np.maximum(a - np.exp(e) * b, 0).sum() * width
+                for e in levels
+                for a, b in ((p, q), (q, p))
+            ]
             return np.reshape(both, (len(levels), 2)).max(axis=1)
 
-        # Half a grid cell belongs to the sensitivity: the noise covers a record that moves the sum by 1 + 2**-14.
+        # Half a grid cell belongs to the sensitivity: the noise covers a record that moves the sum
+        # by 1 + 2**-14.
         deviation = noise * mechanism.sensitivity
         assert np.all(true(deviation) <= promised * (1 + 1e-6))
         assert np.any(true(deviation * 0.9) > promised * (1 + 1e-3))
@@ -92,7 +108,7 @@ class TestPromise:
 
     def test_budgets_it_cannot_promise_are_refused_with_the_way_out(self):
         for budget in (Budget(epsilon=1.0), Budget(mu=1.0), Budget(rho=0.5)):
-            with pytest.raises(NotReachable, match="noisy_gd"):
+            with pytest.raises(BudgetUnreachable, match="noisy_gd"):
                 dp_sgd.plan(logistic(100, 2), budget)
         with pytest.raises(ValueError, match="to_user"):
             dp_sgd.plan(logistic(100, 2), Budget(epsilon=1.0, delta=1e-6, unit="user"))
@@ -104,26 +120,39 @@ class TestReach:
         "loss", [Logistic(), Squared(), Hinge(), Absolute(), Huber(0.3)], ids=lambda loss: loss.kind
     )
     @pytest.mark.parametrize(("n_features", "clip"), [(1, 0.4), (2, 0.25), (3, 0.4)])
-    def test_no_extreme_neighbour_moves_the_sum_by_more_than_the_sensitivity(self, relation, loss, n_features, clip):
-        """Corners, records out of bounds and not finite, both labels, several parameters; the reach is attained."""
+    def test_no_extreme_neighbour_moves_the_sum_by_more_than_the_sensitivity(
+        self, relation, loss, n_features, clip
+    ):
+        """Corners, bad and non-finite records, both labels, several theta; attained."""
         problem = Minimize(n=4, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=n_features)
         mechanism = SampledDescent(problem, relation, 1.0, 1, 4, clip, 1.0)
-        entries = [-1.0, 0.577, 1e200, math.nan, -math.inf] if n_features < 3 else [-1.0, 0.577, math.inf]
-        records = [(*row, label) for row in itertools.product(entries, repeat=n_features) for label in (-1.0, 7.0)]
+        entries = (
+            [-1.0, 0.577, 1e200, math.nan, -math.inf] if n_features < 3 else [-1.0, 0.577, math.inf]
+        )
+        records = [
+            (*row, label)
+            for row in itertools.product(entries, repeat=n_features)
+            for label in (-1.0, 7.0)
+        ]
         step = mechanism.grid.step
         largest = 0.0
         for scale in (0.0, -1.3, 40.0):
             theta = scale * np.arange(1.0, n_features + 1)
             alone = []
             for record in records:
-                batch_sum = mechanism._epoch(InMemory(np.array([record[:-1]]), [record[-1]])).batch_sum
+                batch_sum = mechanism._epoch(
+                    InMemory(np.array([record[:-1]]), [record[-1]])
+                ).batch_sum
                 alone.append(batch_sum(theta, np.array([0])) * step)
             points = np.array(alone)
-            # Sums are exact, so that the change of a sum is what the records that differ contribute.
+            # Sums are exact, so that the change of a sum is what the records that differ
+            # contribute.
             pairs = points[:, None] - points[None] if relation == "replace" else points[:, None]
             largest = max(largest, float(np.linalg.norm(pairs, axis=-1).max()))
         assert largest <= mechanism.sensitivity
-        assert largest >= 0.99 * min(clip, loss.width if isinstance(loss, Huber) else 1) * (1 + (relation == "replace"))
+        assert largest >= 0.99 * min(clip, loss.width if isinstance(loss, Huber) else 1) * (
+            1 + (relation == "replace")
+        )
 
     def test_a_sum_changes_by_what_the_record_contributes_wherever_it_is(self):
         rng = np.random.default_rng(0)
@@ -133,8 +162,12 @@ class TestReach:
         whole = mechanism._epoch(InMemory(rows, labels)).batch_sum(theta, np.arange(6))
         for i in range(6):
             rest = np.delete(np.arange(6), i)
-            others = mechanism._epoch(InMemory(rows[rest], labels[rest])).batch_sum(theta, np.arange(5))
-            alone = mechanism._epoch(InMemory(rows[[i]], labels[[i]])).batch_sum(theta, np.array([0]))
+            others = mechanism._epoch(InMemory(rows[rest], labels[rest])).batch_sum(
+                theta, np.arange(5)
+            )
+            alone = mechanism._epoch(InMemory(rows[[i]], labels[[i]])).batch_sum(
+                theta, np.array([0])
+            )
             assert np.array_equal(others + alone, whole)
 
     @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -144,7 +177,10 @@ class TestReach:
         rows[::17], rows[5, 2], rows[6], rows[7] = 1e-30, np.nan, np.inf, 0.0
         labels = rng.normal(size=3000)
         labels[11] = np.nan
-        data, grid = InMemory(rows, labels), SampledDescent(logistic(3000, 7), "replace", 1.0, 1, 30, 0.3, 1.0).grid
+        data, grid = (
+            InMemory(rows, labels),
+            SampledDescent(logistic(3000, 7), "replace", 1.0, 1, 30, 0.3, 1.0).grid,
+        )
         for loss in (Logistic(), Squared(), Logistic().enveloped(0.5)):
             guards = {
                 "row_norm": 2.0,
@@ -158,19 +194,25 @@ class TestReach:
                 index = np.sort(rng.choice(3000, size, replace=False)).astype(np.int64)
                 theta = rng.normal(size=7)
                 assert np.array_equal(
-                    quick(theta, index), data.clipped_sum(loss, theta, grid=grid, index=index, **guards)
+                    quick(theta, index),
+                    data.clipped_sum(loss, theta, grid=grid, index=index, **guards),
                 )
         assert not in_place(np.asfortranarray(rows))
 
     @pytest.mark.parametrize("sparse", [False, True])
     def test_many_steps_in_one_call_are_single_steps_bit_for_bit(self, sparse, monkeypatch):
-        """Batches of none to all records, a ridge, momentum, a mean that begins midway, several draws of randomness."""
+        """Batches of none to all, ridge, momentum, a late mean, several draws."""
         rng = np.random.default_rng(3)
-        rows, labels = rng.normal(size=(80, 5)) * (rng.random((80, 5)) < 0.6), np.sign(rng.normal(size=80))
+        rows, labels = (
+            rng.normal(size=(80, 5)) * (rng.random((80, 5)) < 0.6),
+            np.sign(rng.normal(size=80)),
+        )
         data = InMemory(csr_array(rows) if sparse else rows, labels)
         monkeypatch.setattr("dpfit.solvers.gradient.dp_sgd._DRAWN", 70)
         for batch, ridge in itertools.product((0.5, 20, 80), (0.0, 0.1)):
-            mechanism = SampledDescent(logistic(80, 5, ridge=ridge), "replace", 1.0, 23, batch, 0.4, 0.3, 0.9, 0.4)
+            mechanism = SampledDescent(
+                logistic(80, 5, ridge=ridge), "replace", 1.0, 23, batch, 0.4, 0.3, 0.9, 0.4
+            )
             assert mechanism.iterations > 1 or batch < 1
             at_once = mechanism.run(data, Run(Source(5)))
             with monkeypatch.context() as one_by_one:
@@ -199,9 +241,14 @@ class TestReach:
 
     def test_sparse_rows_and_softmax_are_covered(self):
         rng = np.random.default_rng(7)
-        rows, labels = rng.normal(size=(60, 4)) * (rng.random((60, 4)) < 0.5), np.sign(rng.normal(size=60))
+        rows, labels = (
+            rng.normal(size=(60, 4)) * (rng.random((60, 4)) < 0.5),
+            np.sign(rng.normal(size=60)),
+        )
         plan = dp_sgd.plan(logistic(60, 4), Budget(epsilon=1, delta=1e-3), batch=10, steps=30)
-        dense, sparse = (plan.run(InMemory(x, labels), random_state=3).value for x in (rows, csr_array(rows)))
+        dense, sparse = (
+            plan.run(InMemory(x, labels), random_state=3).value for x in (rows, csr_array(rows))
+        )
         assert np.allclose(dense, sparse, rtol=0, atol=1e-3 * np.abs(dense).max())
         several = Minimize(n=60, loss=Softmax(3), bounds=Bounds(1.0), n_features=4)
         plan = dp_sgd.plan(several, Budget(epsilon=1, delta=1e-3), batch=10, steps=30)
@@ -212,7 +259,7 @@ class TestReach:
 
 class TestSampling:
     def test_each_record_is_in_each_batch_by_a_coin_of_its_own(self):
-        """4,000 batches of 11 records: frequencies, batch sizes and pairs as for independent coins."""
+        """4,000 batches of 11 records: frequencies, sizes and pairs of independent coins."""
         table = np.zeros((4000, 11))
         for k, picks in enumerate(_batches(successes(0.3, 11 * 4000, Source(4)), 11, 4000)):
             table[k, picks] = 1
@@ -224,7 +271,7 @@ class TestSampling:
 
     @pytest.mark.parametrize("records", [50, 100, 200])
     def test_the_public_batch_size_divides_not_the_realised_one(self, records):
-        """Every record pulls by one, so that a step has mean records / n and the variance of a binomial count."""
+        """Records pull by one: a step has mean records / n and a binomial's variance."""
         problem, rate, steps = pulling(100), 0.2, 5
         mechanism = SampledDescent(problem, "add_remove", 1e-4, steps, rate * 100, 1.0, 0.5)
         data = pulled(np.ones((records, 1)))
@@ -242,7 +289,7 @@ class TestSampling:
 class TestNoise:
     @pytest.mark.parametrize("relation", RELATIONS)
     def test_the_noise_has_the_planned_law(self, relation):
-        """Rows of zeros leave the noise: chi-square on 20 cells, 20,000 draws; a scale off by 10% is rejected."""
+        """Zero rows leave the noise: chi-square, 20 cells, 20,000 draws; rejects 10% off."""
         mechanism = SampledDescent(logistic(10, 2000), relation, 3.0, 1, 5, 0.25, 2.0)
         data = InMemory(np.zeros((10, 2000)), np.ones(10))
         draws = np.concatenate([mechanism.run(data, Run(Source(seed))) for seed in range(10)])
@@ -258,7 +305,7 @@ class TestNoise:
         assert statistic(0.9) > limit
 
     def test_noise_of_different_steps_is_independent(self):
-        """The sum over 16 steps has 16 times the variance (4 times, or 256 times, if draws were used again)."""
+        """The sum over 16 steps has 16 times the variance (4 or 256 times if reused)."""
         mechanism = SampledDescent(logistic(10, 4000), "add_remove", 1.0, 16, 10, 1.0, 1.0)
         end = mechanism.run(InMemory(np.zeros((10, 4000)), np.ones(10)), Run(Source(5)))
         assert abs(float(end.var()) / (16 / 100) - 1) < 6.2 * math.sqrt(2 / 4000)
@@ -291,10 +338,14 @@ class TestNoise:
 
 
 class TestDescent:
-    @pytest.mark.parametrize(("momentum", "averaged", "ridge"), [(0.0, 0.0, 0.0), (0.9, 0.5, 0.1), (0.5, 1.0, 0.3)])
+    @pytest.mark.parametrize(
+        ("momentum", "averaged", "ridge"), [(0.0, 0.0, 0.0), (0.9, 0.5, 0.1), (0.5, 1.0, 0.3)]
+    )
     def test_full_batches_without_noise_follow_the_recursion(self, momentum, averaged, ridge):
         """One record of squared loss in one dimension; the ridge is outside of the clip."""
-        problem = Minimize(n=1, loss=Squared(), bounds=Bounds(1.0, -2.0, 2.0), n_features=1, ridge=ridge)
+        problem = Minimize(
+            n=1, loss=Squared(), bounds=Bounds(1.0, -2.0, 2.0), n_features=1, ridge=ridge
+        )
         mechanism = SampledDescent(problem, "replace", 1e-5, 40, 1, 1.0, 0.3, momentum, averaged)
         theta, velocity, path = 0.0, 0.0, []
         for _ in range(40):
@@ -302,7 +353,9 @@ class TestDescent:
             theta -= 0.3 * velocity
             path.append(theta)
         expected = np.mean(path[-max(1, round(averaged * 40)) :])
-        assert mechanism.run(InMemory([[1.0]], [2.0]), Run(Source(0)))[0] == pytest.approx(expected, abs=2e-3)
+        assert mechanism.run(InMemory([[1.0]], [2.0]), Run(Source(0)))[0] == pytest.approx(
+            expected, abs=2e-3
+        )
 
     def test_iterates_and_their_average_stay_in_the_domain(self):
         domain = L2Ball(2, 0.01)
@@ -311,7 +364,9 @@ class TestDescent:
         value = plan.run(InMemory(rng.normal(size=(50, 2)), np.ones(50)), random_state=1).value
         assert domain.contains(value)
 
-    @pytest.mark.parametrize("loss", [Logistic(), Huber(0.5), Squared()], ids=lambda loss: loss.kind)
+    @pytest.mark.parametrize(
+        "loss", [Logistic(), Huber(0.5), Squared()], ids=lambda loss: loss.kind
+    )
     @pytest.mark.parametrize("relation", RELATIONS)
     def test_at_a_huge_budget_it_is_the_optimum(self, loss, relation):
         rng = np.random.default_rng(4)
@@ -319,7 +374,9 @@ class TestDescent:
         rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
         labels = np.clip(rows @ [1.0, -0.5, 0.3, 0.0] + 0.3 * rng.normal(size=2000), -1, 1)
         labels = np.sign(labels) if loss.binary_labels else labels
-        problem = Minimize(n=2000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=4, ridge=0.01)
+        problem = Minimize(
+            n=2000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=4, ridge=0.01
+        )
 
         def objective(theta):
             margins = rows @ theta
@@ -336,21 +393,27 @@ class TestDescent:
         rng = np.random.default_rng(5)
         rows = rng.normal(size=(n, 10)) / math.sqrt(10)
         rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
-        labels = np.where(rng.random(n) < 1 / (1 + np.exp(-rows @ np.linspace(-6, 6, 10))), 1.0, -1.0)
+        labels = np.where(
+            rng.random(n) < 1 / (1 + np.exp(-rows @ np.linspace(-6, 6, 10))), 1.0, -1.0
+        )
 
         def objective(theta):
             margins = rows @ theta
-            return Logistic().value(margins, labels).mean(), rows.T @ Logistic().slope(margins, labels) / n
+            return Logistic().value(margins, labels).mean(), rows.T @ Logistic().slope(
+                margins, labels
+            ) / n
 
         best = minimize(objective, np.zeros(10), jac=True).fun
         plan = dp_sgd.plan(logistic(n, 10), Budget(epsilon=1.0, delta=1e-6, relation="add_remove"))
-        found = np.mean([objective(plan.run(InMemory(rows, labels), random_state=s).value)[0] for s in range(3)])
+        found = np.mean(
+            [objective(plan.run(InMemory(rows, labels), random_state=s).value)[0] for s in range(3)]
+        )
         assert found - best < plan.risk.expected
         assert found - best < 0.5 * (math.log(2) - best)
 
     @pytest.mark.slow
     def test_the_excess_falls_with_records_and_budget_and_grows_with_the_dimension(self):
-        """Promised: excess ~ dimension / (epsilon n). Smooth losses do better than that in n and epsilon."""
+        """Promised: excess ~ dimension / (epsilon n); smooth losses do better in n, epsilon."""
 
         def excess(n: int, n_features: int, epsilon: float) -> float:
             rng = np.random.default_rng(6)
@@ -362,11 +425,18 @@ class TestDescent:
 
             def objective(theta):
                 margins = rows @ theta
-                return Logistic().value(margins, labels).mean(), rows.T @ Logistic().slope(margins, labels) / n
+                return Logistic().value(margins, labels).mean(), rows.T @ Logistic().slope(
+                    margins, labels
+                ) / n
 
             best = minimize(objective, np.zeros(n_features), jac=True).fun
-            plan = dp_sgd.plan(logistic(n, n_features), Budget(epsilon=epsilon, delta=1e-6, relation="add_remove"))
-            found = [objective(plan.run(InMemory(rows, labels), random_state=s).value)[0] for s in range(8)]
+            plan = dp_sgd.plan(
+                logistic(n, n_features), Budget(epsilon=epsilon, delta=1e-6, relation="add_remove")
+            )
+            found = [
+                objective(plan.run(InMemory(rows, labels), random_state=s).value)[0]
+                for s in range(8)
+            ]
             return float(np.mean(found)) - best
 
         middle = excess(8000, 10, 1.0)
@@ -387,7 +457,9 @@ class TestHostileInput:
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308, 5e-324, 0.0])
     def test_records_of_any_kind_give_a_model(self, relation, bad):
         rows, labels = np.full((8, 3), bad), np.array([1.0, -1, bad, 1, 1, 1, 1, 1])
-        plan = dp_sgd.plan(logistic(8, 3), Budget(epsilon=1, delta=0.01, relation=relation), steps=20, batch=4)
+        plan = dp_sgd.plan(
+            logistic(8, 3), Budget(epsilon=1, delta=0.01, relation=relation), steps=20, batch=4
+        )
         value = plan.run(InMemory(rows, labels), random_state=1).value
         assert value.shape == (3,)
         assert np.isfinite(value).all()
@@ -400,7 +472,9 @@ class TestHostileInput:
         assert np.isfinite(value).all()
 
     def test_under_add_remove_the_declared_n_is_never_compared_with_the_data(self):
-        plan = dp_sgd.plan(logistic(30, 2), Budget(epsilon=1, delta=0.01, relation="add_remove"), batch=3, steps=4)
+        plan = dp_sgd.plan(
+            logistic(30, 2), Budget(epsilon=1, delta=0.01, relation="add_remove"), batch=3, steps=4
+        )
         for n in (0, 1, 30, 500):
             assert plan.run(InMemory(np.ones((n, 2)), np.ones(n))).value.shape == (2,)
 
@@ -439,7 +513,10 @@ class TestHostileInput:
         problem = Minimize(n=30, loss=Squared(), bounds=Bounds(1.0), n_features=2)
         with pytest.raises(ValueError, match="pass clip_norm"):
             dp_sgd.plan(problem, Budget(epsilon=1, delta=0.01))
-        assert dp_sgd.plan(problem, Budget(epsilon=1, delta=0.01), clip_norm=2.0).mechanism.clip_norm == 2.0
+        assert (
+            dp_sgd.plan(problem, Budget(epsilon=1, delta=0.01), clip_norm=2.0).mechanism.clip_norm
+            == 2.0
+        )
 
 
 @dataclass(frozen=True)
@@ -474,9 +551,20 @@ class TestAudit:
     """Two steps at rate 1/2 on a record that pulls alone."""
 
     def audit(self, kind: type[SampledDescent], relation: str):
-        options = {"batch": 2, "steps": 2, "clip_norm": 1.0, "learning_rate": 1.0, "momentum": 0.0, "averaged": 0.0}
-        plan = dp_sgd.plan(pulling(4), Budget(epsilon=1.0, delta=0.05, relation=relation), **options)
-        given = {field.name: getattr(plan.mechanism, field.name) for field in fields(SampledDescent)}
+        options = {
+            "batch": 2,
+            "steps": 2,
+            "clip_norm": 1.0,
+            "learning_rate": 1.0,
+            "momentum": 0.0,
+            "averaged": 0.0,
+        }
+        plan = dp_sgd.plan(
+            pulling(4), Budget(epsilon=1.0, delta=0.05, relation=relation), **options
+        )
+        given = {
+            field.name: getattr(plan.mechanism, field.name) for field in fields(SampledDescent)
+        }
         rows = np.array([[0.0]] * 3 + [[1.0]])
         other = rows[:-1] if relation == "add_remove" else np.vstack([rows[:-1], [[-1.0]]])
         plan = Step(kind(**given), plan.why)

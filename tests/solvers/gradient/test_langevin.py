@@ -20,7 +20,13 @@ from dpfit.solvers.gradient.langevin import langevin, risk_bound
 
 def problem(n=10_000, d=20, ridge=0.0, objective="empirical"):
     return Minimize(
-        n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, 1.0), ridge=ridge, objective=objective
+        n=n,
+        loss=Logistic(),
+        bounds=Bounds(1.0),
+        n_features=d,
+        domain=L2Ball(d, 1.0),
+        ridge=ridge,
+        objective=objective,
     )
 
 
@@ -61,12 +67,16 @@ def test_the_bound_under_strong_convexity_is_that_of_the_formula():
     """Weights that grow, summed one by one."""
     steps, size, ridge = 60, 0.8, 0.2
     facts = problem(ridge=ridge, objective="population")
-    mechanism = momentum_descent(facts, "replace", 4.0, size, 1.0, Schedule(steps, growth=size * ridge))
+    mechanism = momentum_descent(
+        facts, "replace", 4.0, size, 1.0, Schedule(steps, growth=size * ridge)
+    )
     w = (1 - size * ridge) ** -np.arange(1.0, steps + 1)
     noises = mechanism.aggregate.multipliers * sensitivity(mechanism) / facts.n
     lipschitz = (1 + math.tanh(0.5)) / 2  # of the logistic loss, at margins up to one
     curved = 0.25 + ridge
-    expected = (1 + size**2 * 20 * (w * noises**2).sum() / (1 - size * curved)) / (2 * size * w.sum())
+    expected = (1 + size**2 * 20 * (w * noises**2).sum() / (1 - size * curved)) / (
+        2 * size * w.sum()
+    )
     expected += lipschitz * 2 * lipschitz / (ridge * facts.n) * (1 - steps / w.sum())
     assert risk_bound(mechanism) == pytest.approx(expected, rel=1e-9)
 
@@ -76,11 +86,18 @@ def test_the_measured_risk_of_a_quadratic_stays_below(ridge):
     """One dimension, quadratic near the optimum: mean excess over 4,000 runs against the bound."""
     n = 200
     facts = Minimize(
-        n=n, loss=Huber(4.0), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, domain=L2Ball(1, 1.0), ridge=ridge
+        n=n,
+        loss=Huber(4.0),
+        bounds=Bounds(1.0, -1.0, 1.0),
+        n_features=1,
+        domain=L2Ball(1, 1.0),
+        ridge=ridge,
     )
     plan = langevin.plan(facts, Budget(mu=0.5), max_passes=200)
     labels = np.where(np.arange(n) % 4 < 3, 0.9, -0.3)
-    outputs = np.array(plan.mechanism.run_many(InMemory(np.ones((n, 1)), labels), Run(Source(7)), 4000))[:, 0]
+    outputs = np.array(
+        plan.mechanism.run_many(InMemory(np.ones((n, 1)), labels), Run(Source(7)), 4000)
+    )[:, 0]
     best = labels.mean() / (1 + ridge)
     excess = (1 + ridge) / 2 * (outputs - best) ** 2
     error = excess.std() / math.sqrt(len(excess))
@@ -97,7 +114,7 @@ def test_strong_convexity_shapes_the_noise():
 
 @pytest.mark.parametrize("ridge", [0.1, 1.0])
 def test_what_is_planned_under_strong_convexity_can_be_run(ridge):
-    """The first steps of a long schedule once had noise beyond what a grid holds: charged, and then an error."""
+    """First steps of a long schedule had noise beyond a grid: charged, then an error."""
     facts = problem(n=3000, d=20, ridge=ridge)
     mechanism = langevin.plan(facts, Budget(mu=0.25)).mechanism
     value = mechanism.run(InMemory(np.tile(np.eye(20), (150, 1)), np.ones(3000)), Run(Source(4)))
@@ -105,11 +122,13 @@ def test_what_is_planned_under_strong_convexity_can_be_run(ridge):
 
 
 def test_averages_survive_where_the_last_iterate_stalls():
-    """[LD] Appendix H: the norm on the unit ball; noise keeps iterates away from the corner, their average is close."""
+    """[LD] Appendix H: the norm on the unit ball; iterates stay off the kink, averages do not."""
     from dpfit.losses import HuberDistance
 
     d = 30
-    facts = Minimize(n=1000, loss=HuberDistance(0.05), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, 1.0))
+    facts = Minimize(
+        n=1000, loss=HuberDistance(0.05), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, 1.0)
+    )
     mechanism = langevin.plan(facts, Budget(mu=0.5), max_passes=300).mechanism
     data = InMemory(np.zeros((1000, d)), np.zeros(1000))
     value = mechanism.run(data, Run(Source(3)))

@@ -12,7 +12,17 @@ from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, Logistic, QuantileHuber, SmoothedHinge, Softmax, Squared
+from dpfit.losses import (
+    Bounds,
+    CustomLoss,
+    Hinge,
+    Huber,
+    Logistic,
+    QuantileHuber,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+)
 from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
 from dpfit.privacy.last_iterate import last_iterate_mu, trajectory_mu
@@ -42,19 +52,26 @@ def test_reference_values(c, s, sigma, mu):
     ("loss", "clip"),
     # Only gradients of generalized linear losses may be clipped.
     [
-        *itertools.product([Logistic(), SmoothedHinge(0.5), Huber(0.3), QuantileHuber(0.9, 0.1)], [None, 0.3]),
+        *itertools.product(
+            [Logistic(), SmoothedHinge(0.5), Huber(0.3), QuantileHuber(0.9, 0.1)], [None, 0.3]
+        ),
         (Softmax(3), None),
     ],
     ids=str,
 )
 def test_no_neighbour_moves_a_step_further_than_declared(loss, clip, relation, monkeypatch):
-    """Steps without their noise from one point, on all pairs of records at the corners and their neighbours."""
+    """Noiseless steps from one point, on all corner records and their neighbours."""
     monkeypatch.setattr(
-        "dpfit.solvers.gradient.last_iterate_gd.add_gaussian", lambda moved, *, grid, **_: moved * grid.step
+        "dpfit.solvers.gradient.last_iterate_gd.add_gaussian",
+        lambda moved, *, grid, **_: moved * grid.step,
     )
     problem = Minimize(n=2, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2, ridge=0.05)
-    mechanism = last_iterate_gd.plan(problem, Budget(mu=1.0, relation=relation), clip_norm=clip, max_passes=5).mechanism
-    corners = itertools.product([(-9.0, 0.0), (0.0, 9.0), (0.6, 0.8), (0.0, 0.0), (np.nan, 1.0)], (-1.0, 1.0, 7.0))
+    mechanism = last_iterate_gd.plan(
+        problem, Budget(mu=1.0, relation=relation), clip_norm=clip, max_passes=5
+    ).mechanism
+    corners = itertools.product(
+        [(-9.0, 0.0), (0.0, 9.0), (0.6, 0.8), (0.0, 0.0), (np.nan, 1.0)], (-1.0, 1.0, 7.0)
+    )
     records = list(corners)
 
     def stepped(chosen, point):
@@ -78,14 +95,20 @@ def test_steps_contract_up_to_the_declared_number_of_records(size):
     def expansion(records):
         # Every row has norm one, so the curvature of the sum is the number of records.
         data = InMemory(np.ones((records, 1)), np.zeros(records))
-        slope = data.gradient(Squared(), [1.0], row_norm=1.0)[1] - data.gradient(Squared(), [0.0], row_norm=1.0)[1]
+        slope = (
+            data.gradient(Squared(), [1.0], row_norm=1.0)[1]
+            - data.gradient(Squared(), [0.0], row_norm=1.0)[1]
+        )
         return abs(1 - size * (slope[0] / problem.n + problem.ridge))
 
     most = descent.most_records
     assert expansion(most) <= descent.contraction
     assert expansion(most + 2) > descent.contraction
     budget = Budget(mu=1.0, relation="add_remove")
-    told = [assumption.text for assumption in last_iterate_gd.plan(problem, budget, clip_norm=1.0).basis.assumptions]
+    told = [
+        assumption.text
+        for assumption in last_iterate_gd.plan(problem, budget, clip_norm=1.0).basis.assumptions
+    ]
     assert any("at most" in text and "records" in text for text in told)
 
 
@@ -99,7 +122,7 @@ def test_a_domain_helps_long_runs_only():
 @pytest.mark.parametrize("c", [0.5, 0.9, 0.99])
 @pytest.mark.parametrize("diameter", [0.05, 0.3, 1.0])
 def test_steps_that_contract_within_a_domain_have_the_price_of_the_closed_form(c, diameter):
-    """The best of all steps and of the last r of them, which start at two points a diameter apart."""
+    """The best over all steps and the last r, which start at two points a diameter apart."""
     steps, s, sigma = 12, 0.4, 0.7
     last = np.arange(1, steps)
     apart = c**last * diameter + s * (1 - c**last) / (1 - c)
@@ -114,7 +137,11 @@ def test_it_never_costs_more_than_the_trajectory():
     generator = np.random.default_rng(0)
     for _ in range(200):
         size = generator.integers(1, 12)
-        c, s, sigma = generator.uniform(0, 1.3, size), generator.uniform(0, 2, size), generator.uniform(0.3, 2, size)
+        c, s, sigma = (
+            generator.uniform(0, 1.3, size),
+            generator.uniform(0, 2, size),
+            generator.uniform(0.3, 2, size),
+        )
         last, all_of_it = last_iterate_mu(c, s, sigma), trajectory_mu(s, sigma)
         assert last <= all_of_it * (1 + 1e-8)
         # The linear maps x -> c x with all shifts in one direction have this exact parameter.
@@ -124,7 +151,13 @@ def test_it_never_costs_more_than_the_trajectory():
 
 @pytest.mark.parametrize(
     "columns",
-    [([], [], []), ([1.0], [1.0], [0.0]), ([math.nan], [1.0], [1.0]), ([1.0], [-1.0], [1.0]), ([1], [1, 1], [1])],
+    [
+        ([], [], []),
+        ([1.0], [1.0], [0.0]),
+        ([math.nan], [1.0], [1.0]),
+        ([1.0], [-1.0], [1.0]),
+        ([1], [1, 1], [1]),
+    ],
 )
 def test_impossible_schedules_are_refused(columns):
     with pytest.raises(ValueError, match=r"step|finite"):
@@ -143,7 +176,9 @@ def test_the_price_does_not_depend_on_the_unit(unit, diameter):
     c, s, sigma = np.array([1.0, 0.8, 0.9]), np.array([0.2, 0.5, 0.4]), np.array([1.0, 0.7, 1.2])
     scaled = None if diameter is None else diameter * unit
     expected = last_iterate_mu(c, s, sigma, diameter=diameter)
-    assert last_iterate_mu(c, s * unit, sigma * unit, diameter=scaled) == pytest.approx(expected, rel=1e-12)
+    assert last_iterate_mu(c, s * unit, sigma * unit, diameter=scaled) == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("ridge", [1.0, 1e60, 1e62, 1e70])
@@ -166,12 +201,14 @@ def test_tiny_budgets_are_met_to_the_last_digit(delta):
 
 
 def ridge_problem(loss, n, relation_bounds=None, **more):
-    return Minimize(n=n, loss=loss, bounds=relation_bounds or Bounds(1.0), n_features=1, ridge=0.3, **more)
+    return Minimize(
+        n=n, loss=loss, bounds=relation_bounds or Bounds(1.0), n_features=1, ridge=0.3, **more
+    )
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 def test_a_nearly_linear_loss_attains_the_promise(relation):
-    """Huber far from its corner is linear: the output is normal, its shift and spread known, mu attained."""
+    """Huber far from its corner is linear: output normal, shift known, mu attained."""
     n, steps = 10, 40
     problem = ridge_problem(Huber(1.0), n, Bounds(1.0, -1e6, 1e6))
     plan = last_iterate_gd.plan(problem, Budget(mu=1.0, relation=relation), max_passes=steps)
@@ -179,13 +216,17 @@ def test_a_nearly_linear_loss_attains_the_promise(relation):
     assert plan.guarantee.mu == pytest.approx(1.0, rel=1e-6)
     c, kept = 1 - mechanism.step_size * 0.3, mechanism.noise
     spread = kept * math.sqrt((1 - c ** (2 * steps)) / (1 - c**2))
-    moved = mechanism.step_size / n * (2.0 if relation == "replace" else 1.0) * (1 - c**steps) / (1 - c)
+    moved = (
+        mechanism.step_size / n * (2.0 if relation == "replace" else 1.0) * (1 - c**steps) / (1 - c)
+    )
     assert 0.995 < moved / spread <= 1.0
     labels = np.full(n, 1e6)
     other = np.append(labels[:-1], -1e6) if relation == "replace" else labels[:-1]
     runs = 20_000
     one, two = (
-        np.array(mechanism.run_many(InMemory(np.ones((len(y), 1)), y), Run(Source(seed)), runs))[:, 0]
+        np.array(mechanism.run_many(InMemory(np.ones((len(y), 1)), y), Run(Source(seed)), runs))[
+            :, 0
+        ]
         for seed, y in ((1, labels), (2, other))
     )
     assert one.std() == pytest.approx(spread, rel=0.035)
@@ -207,7 +248,8 @@ def test_the_exact_curve_of_a_curved_loss_is_below_the_promise(steps, record):
         centres = grid - size * (slopes / n + ridge * grid)
         start = -size * sum(np.clip(0.0 - y, -1, 1) for y in labels) / n
         density = norm.pdf(grid, start, noise)
-        # The normal density is smooth on the scale of the grid: the midpoint rule is exact to 1e-12.
+        # The normal density is smooth on the scale of the grid: the midpoint rule is exact to
+        # 1e-12.
         transition = norm.pdf(grid[None], centres[:, None], noise) * width
         for _ in range(steps - 1):
             density = density @ transition
@@ -224,10 +266,15 @@ def test_the_exact_curve_of_a_curved_loss_is_below_the_promise(steps, record):
 def test_many_steps_cost_nothing_more():
     problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=3, ridge=0.1)
     budget = Budget(epsilon=1, delta=1e-6)
-    few, many = (last_iterate_gd.plan(problem, budget, max_passes=k).mechanism.noise for k in (100, 10_000))
+    few, many = (
+        last_iterate_gd.plan(problem, budget, max_passes=k).mechanism.noise for k in (100, 10_000)
+    )
     assert many == pytest.approx(few, rel=0.01)
     usual = [
-        np.mean(noisy_gd.plan(problem, budget, max_passes=k).mechanism.aggregate.multipliers ** -2.0) ** -0.5
+        np.mean(
+            noisy_gd.plan(problem, budget, max_passes=k).mechanism.aggregate.multipliers ** -2.0
+        )
+        ** -0.5
         for k in (100, 10_000)
     ]
     assert usual[1] == pytest.approx(10 * usual[0])
@@ -236,13 +283,17 @@ def test_many_steps_cost_nothing_more():
 def test_what_the_theorem_does_not_cover_is_refused():
     budget = Budget(mu=1.0)
     with pytest.raises(ValueError, match="ridge > 0"):
-        last_iterate_gd.plan(Minimize(n=9, loss=Logistic(), bounds=Bounds(1.0), n_features=1), budget)
+        last_iterate_gd.plan(
+            Minimize(n=9, loss=Logistic(), bounds=Bounds(1.0), n_features=1), budget
+        )
     with pytest.raises(ValueError, match="smooth loss"):
         last_iterate_gd.plan(ridge_problem(Hinge(), 9), budget)
     softmax = Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), n_features=2, ridge=0.1)
     with pytest.raises(ValueError, match="generalized linear"):
         LastIterateDescent(softmax, "replace", 1.0, 5, 0.1, clip_norm=0.5)
-    saddle = CustomLoss(value_function=abs, gradient_function=abs, lipschitz_bound=1.0, smoothness_bound=1.0)
+    saddle = CustomLoss(
+        value_function=abs, gradient_function=abs, lipschitz_bound=1.0, smoothness_bound=1.0
+    )
     with pytest.raises(ValueError, match="convex"):
         last_iterate_gd.plan(ridge_problem(saddle, 9), budget)
     with pytest.raises(ValueError, match="clip_norm must be"):
@@ -254,14 +305,21 @@ def test_what_the_theorem_does_not_cover_is_refused():
 def test_a_domain_keeps_the_iterate():
     problem = ridge_problem(Logistic(), 9, domain=L2Ball(1, 0.1))
     value = (
-        last_iterate_gd.plan(problem, Budget(mu=0.1)).run(InMemory(np.ones((9, 1)), np.ones(9)), random_state=1).value
+        last_iterate_gd.plan(problem, Budget(mu=0.1))
+        .run(InMemory(np.ones((9, 1)), np.ones(9)), random_state=1)
+        .value
     )
     assert abs(value[0]) <= 0.1 + 1e-12
 
 
 def test_a_start_outside_of_the_domain_moves_no_step_further_than_declared():
     """Squared losses have their constants inside of the domain only."""
-    facts = {"loss": Squared(), "bounds": Bounds(1.0, -1.0, 1.0), "n_features": 2, "domain": L2Ball(2, 1.0)}
+    facts = {
+        "loss": Squared(),
+        "bounds": Bounds(1.0, -1.0, 1.0),
+        "n_features": 2,
+        "domain": L2Ball(2, 1.0),
+    }
     problem = Minimize(n=1, ridge=0.1, start=(9.0, 0.0), **facts)
     mechanism = last_iterate_gd.plan(problem, Budget(mu=1e4), max_passes=1).mechanism
     quiet = replace(mechanism, noise=mechanism.shift * 1e-3)

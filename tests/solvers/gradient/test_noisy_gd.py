@@ -1,4 +1,4 @@
-"""Noisy gradient descent: sensitivity by brute force, exact laws on a quadratic, the trajectory's budget."""
+"""Noisy GD: sensitivity by brute force, exact quadratic laws, trajectory budget."""
 
 import itertools
 import math
@@ -11,12 +11,22 @@ from dpfit.core import Minimize, resume
 from dpfit.core.mechanism import Run
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, HuberDistance, Logistic, Pinball, Softmax, Squared
+from dpfit.losses import (
+    Bounds,
+    CustomLoss,
+    Hinge,
+    Huber,
+    HuberDistance,
+    Logistic,
+    Pinball,
+    Softmax,
+    Squared,
+)
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.contribution import Gradient
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.noise import Grid, Source
-from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy import Budget, BudgetUnreachable
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.momentum import Momentum, momentum_descent
 from dpfit.solvers.gradient.langevin import langevin
@@ -27,9 +37,13 @@ def logistic(n=1000, d=5, **more):
     return Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, **more)
 
 
-def descent(problem, relation, noise_multiplier, steps, step_size, clip_norm, shrinkage=0.0, **weights):
+def descent(
+    problem, relation, noise_multiplier, steps, step_size, clip_norm, shrinkage=0.0, **weights
+):
     schedule = Schedule(steps, **weights)
-    return momentum_descent(problem, relation, noise_multiplier, step_size, clip_norm, schedule, shrinkage)
+    return momentum_descent(
+        problem, relation, noise_multiplier, step_size, clip_norm, schedule, shrinkage
+    )
 
 
 def sensitivity(mechanism):
@@ -43,9 +57,9 @@ def test_the_steps_share_the_budget_exactly(growth):
     assert spent <= 1 / 2.5**2
     assert spent == pytest.approx(1 / 2.5**2, rel=1e-9)
     # With weights w the inverse variances grow like their root.
-    assert mechanism.aggregate.multipliers[0] / mechanism.aggregate.multipliers[-1] == pytest.approx(
-        (1 - growth) ** (-69 / 4)
-    )
+    assert mechanism.aggregate.multipliers[0] / mechanism.aggregate.multipliers[
+        -1
+    ] == pytest.approx((1 - growth) ** (-69 / 4))
 
 
 @pytest.mark.parametrize("noise_decay", [1e-9, 0.5, 4.0, 1e9])
@@ -60,10 +74,12 @@ def test_steps_that_spend_unequally_spend_no_more(noise_decay, steps):
 
 
 def farthest(mechanism):
-    """How far a record at a corner, or one in place of another, moves the sum that gets noise, at several points."""
+    """Largest move of the noised sum by a corner record, or by its replacement."""
     problem, clip = mechanism.problem, mechanism.optimizer.clip_norm
     d, grid = problem.dimension, Grid.fitting(clip, problem.dimension, "l2")
-    corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.6, 9.0), repeat=2)] + [np.array([np.nan, 1.0])]
+    corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.6, 9.0), repeat=2)] + [
+        np.array([np.nan, 1.0])
+    ]
     records = list(itertools.product(corners, (-1.0, 1.0, 7.0)))
     largest = 0.0
     for start in ([0.0, 0.0], [2.0, 0.0], [-1.0, 1.5], [-0.5, -0.5]):
@@ -71,7 +87,11 @@ def farthest(mechanism):
         alone = np.array([_sum(problem, [record], point, grid, clip) for record in records])
         together = _sum(problem, records, point, grid, clip)
         assert np.array_equal(alone.sum(axis=0), together)  # records do not interact
-        moves = alone if mechanism.aggregate.relation == "add_remove" else (alone[:, None] - alone[None]).reshape(-1, d)
+        moves = (
+            alone
+            if mechanism.aggregate.relation == "add_remove"
+            else (alone[:, None] - alone[None]).reshape(-1, d)
+        )
         largest = max(largest, np.linalg.norm(moves, axis=1).max() * grid.step)
     return largest
 
@@ -95,14 +115,26 @@ def test_no_neighbour_moves_the_sum_further_than_declared(relation, clip, loss):
         assert largest >= 0.9 * sensitivity(mechanism)
 
 
-@pytest.mark.parametrize(("level", "labels"), [(0.1, (0.0, 1.0)), (0.9, (0.0, 1.0)), (0.9, (-1.0, 0.0)), (0.5, (0, 1))])
+@pytest.mark.parametrize(
+    ("level", "labels"), [(0.1, (0.0, 1.0)), (0.9, (0.0, 1.0)), (0.9, (-1.0, 0.0)), (0.5, (0, 1))]
+)
 def test_quantiles_of_labels_that_begin_at_zero_have_enough_noise(level, labels):
-    """Opposite rows, nearly orthogonal to the parameter, both with margins just beyond a label of zero."""
-    problem = Minimize(n=2, loss=Pinball(level), bounds=Bounds(1.0, *labels), n_features=2, domain=L2Ball(2, 1.0))
+    """Opposite rows nearly orthogonal to theta, both margins just beyond a zero label."""
+    problem = Minimize(
+        n=2, loss=Pinball(level), bounds=Bounds(1.0, *labels), n_features=2, domain=L2Ball(2, 1.0)
+    )
     mechanism = noisy_gd.plan(problem, Budget(mu=1.0), max_passes=2).mechanism
-    grid, rows = Grid.fitting(mechanism.optimizer.clip_norm, 2, "l2"), np.array([[1e-9, 1.0], [1e-9, -1.0]])
+    grid, rows = (
+        Grid.fitting(mechanism.optimizer.clip_norm, 2, "l2"),
+        np.array([[1e-9, 1.0], [1e-9, -1.0]]),
+    )
     moves = [
-        np.subtract(*(_sum(problem, [(row, label)], point, grid, mechanism.optimizer.clip_norm) for row in rows))
+        np.subtract(
+            *(
+                _sum(problem, [(row, label)], point, grid, mechanism.optimizer.clip_norm)
+                for row in rows
+            )
+        )
         for point, label in itertools.product(([1.0, 0.0], [-1.0, 0.0]), labels)
     ]
     largest = np.linalg.norm(moves, axis=1).max() * grid.step
@@ -121,9 +153,13 @@ def test_what_the_caller_says_of_a_difference_is_not_relied_on():
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
-@pytest.mark.parametrize("loss", [Logistic(), Huber(0.7), Softmax(3), HuberDistance(0.5)], ids=lambda loss: loss.kind)
+@pytest.mark.parametrize(
+    "loss", [Logistic(), Huber(0.7), Softmax(3), HuberDistance(0.5)], ids=lambda loss: loss.kind
+)
 def test_no_neighbour_moves_the_sum_of_langevin_further_than_declared(relation, loss):
-    mechanism = langevin.plan(in_a_ball(loss), Budget(mu=1.0, relation=relation), max_passes=4).mechanism
+    mechanism = langevin.plan(
+        in_a_ball(loss), Budget(mu=1.0, relation=relation), max_passes=4
+    ).mechanism
     assert farthest(mechanism) <= sensitivity(mechanism)
 
 
@@ -137,13 +173,22 @@ def _sum(problem, records, point, grid, clip):
 def test_on_a_quadratic_the_output_has_the_predicted_law(momentum, relation):
     n, steps, size, multiplier, clip, ridge = 1000, 6, 0.4, 2.0, 50.0, 0.1
     problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), n_features=1, ridge=ridge)
-    mechanism = descent(problem, relation, multiplier, steps, size, clip, momentum=momentum, average=0.5)
+    mechanism = descent(
+        problem, relation, multiplier, steps, size, clip, momentum=momentum, average=0.5
+    )
     labels = np.tile([1.0, -2.0, 3.0, 2.0], 250)
     data = InMemory(np.ones((n, 1)), labels)
     # theta <- theta + velocity is linear: follow how each step's noise arrives in the average.
     moved = 2 * clip if relation == "replace" else clip
     deviation = size / n * moved * multiplier * math.sqrt(steps)
-    mean, gains = _linear(labels.mean(), steps, size, momentum, 1 + ridge, mechanism.optimizer.schedule.average_weights)
+    mean, gains = _linear(
+        labels.mean(),
+        steps,
+        size,
+        momentum,
+        1 + ridge,
+        mechanism.optimizer.schedule.average_weights,
+    )
     outputs = np.array(mechanism.run_many(data, Run(Source(5)), 20_000))[:, 0]
     scale = deviation * math.sqrt(math.fsum(gains**2))
     assert abs(outputs.mean() - mean) < 6 * scale / math.sqrt(len(outputs))
@@ -167,9 +212,14 @@ def _linear(target, steps, size, momentum, curvature, weights):
 
 
 def test_plans_meet_their_budget_and_pure_ones_are_refused():
-    for budget in (Budget(epsilon=1, delta=1e-6), Budget(mu=0.7), Budget(rho=0.1), Budget(mu=1, relation="add_remove")):
+    for budget in (
+        Budget(epsilon=1, delta=1e-6),
+        Budget(mu=0.7),
+        Budget(rho=0.1),
+        Budget(mu=1, relation="add_remove"),
+    ):
         assert noisy_gd.plan(logistic(), budget).guarantee.meets(budget)
-    with pytest.raises(NotReachable, match="output_perturbation"):
+    with pytest.raises(BudgetUnreachable, match="output_perturbation"):
         noisy_gd.plan(logistic(), Budget(epsilon=1))
     with pytest.raises(ValueError, match="clip_norm"):
         noisy_gd.plan(replace(logistic(), loss=Squared()), Budget(mu=1))
@@ -178,13 +228,22 @@ def test_plans_meet_their_budget_and_pure_ones_are_refused():
 
 
 def test_a_flat_direction_collects_the_trusted_noise():
-    """The rule's S is such that n-independent noise of 0.7 natural units enters a direction without data."""
+    """The rule's S lets noise of 0.7 natural units, for any n, into a flat direction."""
     problem = logistic(n=100_000, d=2)
     mechanism = noisy_gd.plan(problem, Budget(mu=0.5), max_passes=50).mechanism
     data = InMemory(np.tile([[1.0, 0.0]], (1000, 1)), np.ones(1000))
     moves, multiplier = mechanism.optimizer, mechanism.aggregate.noise_multiplier
     even = {"momentum": moves.schedule.momentum, "average": 0.0}
-    tight = descent(problem, "add_remove", multiplier, 50, moves.step_size, moves.clip_norm, moves.shrinkage, **even)
+    tight = descent(
+        problem,
+        "add_remove",
+        multiplier,
+        50,
+        moves.step_size,
+        moves.clip_norm,
+        moves.shrinkage,
+        **even,
+    )
     moved = sensitivity(tight) / sensitivity(mechanism)
     outputs = np.array(tight.run_many(data, Run(Source(2)), 400))[:, 1]
     expected = moves.time * sensitivity(mechanism) * multiplier / problem.n
@@ -193,7 +252,9 @@ def test_a_flat_direction_collects_the_trusted_noise():
     assert expected <= 0.7 * 4 * 1.001
 
 
-@pytest.mark.parametrize("rows", [np.full((7, 3), np.nan), np.full((7, 3), 1e300), np.zeros((7, 3))])
+@pytest.mark.parametrize(
+    "rows", [np.full((7, 3), np.nan), np.full((7, 3), 1e300), np.zeros((7, 3))]
+)
 @pytest.mark.parametrize("budget", [1e-6, 1.0, 1e6])
 def test_any_data_and_budget_give_numbers(rows, budget):
     problem = logistic(n=7, d=3)
@@ -207,7 +268,9 @@ def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="1 / ridge"):
         descent(logistic(ridge=2.0), "replace", 1.0, 5, 0.6, 1.0)
     with pytest.raises(ValueError, match="clip_norm must be"):
-        descent(logistic(), "replace", 1.0, 5, 0.6, 9e-101)  # the passes over the data could not clip so hard
+        descent(
+            logistic(), "replace", 1.0, 5, 0.6, 9e-101
+        )  # the passes over the data could not clip so hard
     with pytest.raises(ValueError, match="momentum"):
         descent(logistic(), "replace", 1.0, 5, 0.6, 1.0, momentum=1.0)
     with pytest.raises(ValueError, match="infinite noise"):
@@ -238,7 +301,11 @@ def test_a_descent_whose_parts_do_not_fit_is_refused():
     with pytest.raises(ValueError, match="same schedule"):
         Descent(problem, ClippedMean(1000, 1.0, 5, "replace"), Momentum(0.1, 1.0, schedule))
     with pytest.raises(ValueError, match="n = 1000"):
-        Descent(problem, ClippedMean(999, 1.0, 5, "replace", schedule=schedule), Momentum(0.1, 1.0, schedule))
+        Descent(
+            problem,
+            ClippedMean(999, 1.0, 5, "replace", schedule=schedule),
+            Momentum(0.1, 1.0, schedule),
+        )
     with pytest.raises(ValueError, match="5 steps"):
         ClippedMean(1000, 1.0, 5, "replace", schedule=Schedule(6))
 
@@ -246,7 +313,12 @@ def test_a_descent_whose_parts_do_not_fit_is_refused():
 def test_a_start_outside_of_the_domain_is_projected():
     """A hint from an earlier stage must not move gradients beyond the constants of the domain."""
     problem = Minimize(
-        n=3, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, domain=L2Ball(1, 0.5), start=(40.0,)
+        n=3,
+        loss=Squared(),
+        bounds=Bounds(1.0, -1.0, 1.0),
+        n_features=1,
+        domain=L2Ball(1, 0.5),
+        start=(40.0,),
     )
     mechanism = noisy_gd.plan(problem, Budget(mu=1.0), max_passes=3).mechanism
     state = mechanism.optimizer.init(problem, mechanism.aggregate, None)
@@ -255,12 +327,18 @@ def test_a_start_outside_of_the_domain_is_projected():
 
 def test_outside_of_the_radius_only_clipping_bounds_the_sensitivity():
     ball = L2Ball(1, 0.5)
-    problem = Minimize(n=3, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, domain=ball)
-    inside, outside = (Gradient(problem, np.array([point]), 4.0).sensitivity("replace") for point in (0.5, 40.0))
+    problem = Minimize(
+        n=3, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, domain=ball
+    )
+    inside, outside = (
+        Gradient(problem, np.array([point]), 4.0).sensitivity("replace") for point in (0.5, 40.0)
+    )
     assert inside == pytest.approx(problem.constants("replace").gradient_sensitivity)
     assert outside == 8.0
     # Labels -1 and 1 at 40: gradients 41 and 39, both clipped; and a row of -1 turns the sign.
-    moves = [_sum(problem, [(np.array([x]), 1.0)], np.array([40.0]), Grid(-10), 4.0) for x in (-1.0, 1.0)]
+    moves = [
+        _sum(problem, [(np.array([x]), 1.0)], np.array([40.0]), Grid(-10), 4.0) for x in (-1.0, 1.0)
+    ]
     assert np.abs(np.subtract(*moves)).max() * 2.0**-10 <= outside
 
 

@@ -1,4 +1,4 @@
-"""Descent in the geometry of second moments: sensitivities by brute force, exact laws on a quadratic, what it gains."""
+"""Descent in second-moment geometry: sensitivities, exact quadratic laws, gains."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ from dpfit.geometry.symmetric import pack, unpack
 from dpfit.losses import Bounds, Huber, Logistic, SmoothedHinge, Softmax
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.noise import Source
-from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy import Budget, BudgetUnreachable
 from dpfit.solvers.descents.descent import trajectory_basis
 from dpfit.solvers.descents.momentum import momentum_descent
 from dpfit.solvers.gradient import preconditioned_gd as preconditioned_module
@@ -37,7 +37,7 @@ def logistic(n=1000, d=3, **more):
 
 
 def skewed(n=20_000, d=6, rng_seed=3):
-    """Columns of falling size, and labels to which the small ones matter as much as the large ones."""
+    """Columns of falling scale; labels weigh small and large ones alike."""
     rng = np.random.default_rng(rng_seed)
     rows = rng.standard_normal((n, d)) * 0.3 ** np.arange(d)
     rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
@@ -49,13 +49,21 @@ def skewed(n=20_000, d=6, rng_seed=3):
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_no_neighbour_moves_the_second_moments_further_than_declared(relation, d):
     tried = SecondMoments(logistic(4, d), relation, "gaussian", 1.0)
-    corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.5, 9.0), repeat=d)] + [np.full(d, np.nan)]
+    corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.5, 9.0), repeat=d)] + [
+        np.full(d, np.nan)
+    ]
     alone = [pack(InMemory([x], [1.0]).gram(row_norm=1.0)[0]) for x in corners]
-    moves = alone if relation == "add_remove" else [a - b for a, b in itertools.product(alone, repeat=2)]
+    moves = (
+        alone
+        if relation == "add_remove"
+        else [a - b for a, b in itertools.product(alone, repeat=2)]
+    )
     largest = max(np.linalg.norm(move) for move in moves)
     assert largest <= tried.sensitivity
     # Orthogonal rows, which take two dimensions, attain the bound for a replaced record.
-    assert largest == pytest.approx(tried.sensitivity / (math.sqrt(2) if relation == "replace" and d == 1 else 1))
+    assert largest == pytest.approx(
+        tried.sensitivity / (math.sqrt(2) if relation == "replace" and d == 1 else 1)
+    )
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -66,26 +74,44 @@ def test_the_noise_of_the_second_moments_has_the_declared_size(relation):
     moved = 3.0 * (math.sqrt(2) if relation == "replace" else 1.0)
     assert np.allclose(drawn, drawn.transpose(0, 2, 1))
     # Six standard errors of a deviation are 5%.
-    assert drawn.std(axis=0) == pytest.approx(moved * np.array([[1, 0.5**0.5], [0.5**0.5, 1]]), rel=0.05)
-    assert drawn.mean(axis=0) == pytest.approx(np.diag([1.0, 0.25]), abs=6 * moved / math.sqrt(8000))
+    assert drawn.std(axis=0) == pytest.approx(
+        moved * np.array([[1, 0.5**0.5], [0.5**0.5, 1]]), rel=0.05
+    )
+    assert drawn.mean(axis=0) == pytest.approx(
+        np.diag([1.0, 0.25]), abs=6 * moved / math.sqrt(8000)
+    )
 
 
-MOMENTS = [np.diag([0.5, 0.02]), np.array([[0.3, 0.29], [0.29, 0.3]]), -np.eye(2), 1e6 * np.eye(2), np.zeros((2, 2))]
+MOMENTS = [
+    np.diag([0.5, 0.02]),
+    np.array([[0.3, 0.29], [0.29, 0.3]]),
+    -np.eye(2),
+    1e6 * np.eye(2),
+    np.zeros((2, 2)),
+]
 
 
-@pytest.mark.parametrize("moments", MOMENTS, ids=["long", "diagonal", "negative", "huge", "nothing"])
+@pytest.mark.parametrize(
+    "moments", MOMENTS, ids=["long", "diagonal", "negative", "huge", "nothing"]
+)
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), Huber(0.7)], ids=lambda loss: loss.kind)
+@pytest.mark.parametrize(
+    "loss", [Logistic(), SmoothedHinge(0.5), Huber(0.7)], ids=lambda loss: loss.kind
+)
 def test_no_neighbour_moves_the_sum_behind_the_map_further_than_declared(moments, relation, loss):
     problem = Minimize(n=6, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=2)
     rows, descent = IsotropicRule(problem, relation, 1.0, 5, 0.01).mapped(moments)
     clip_norm = descent.optimizer.clip_norm
     grid, sensitivity = descent.aggregate.scale(descent.asked(clip_norm))
-    corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.6, 9.0), repeat=2)] + [np.array([np.nan, 1.0])]
+    corners = [np.array(p) for p in itertools.product((-9.0, 0.0, 0.6, 9.0), repeat=2)] + [
+        np.array([np.nan, 1.0])
+    ]
     records = list(itertools.product(corners, (-1.0, 1.0, 7.0)))
     largest = 0.0
     for point in (np.zeros(2), np.array([50.0, -20.0]), np.array([-3.0, -400.0])):
-        alone = np.array([_sum(problem, rows, [record], point, grid, clip_norm) for record in records])
+        alone = np.array(
+            [_sum(problem, rows, [record], point, grid, clip_norm) for record in records]
+        )
         together = _sum(problem, rows, records, point, grid, clip_norm)
         assert np.array_equal(alone.sum(axis=0), together)  # records do not interact
         moves = alone if relation == "add_remove" else (alone[:, None] - alone[None]).reshape(-1, 2)
@@ -100,12 +126,18 @@ def _sum(problem, rows, records, point, grid, clip_norm):
     return seen.clipped_sum(problem.loss, point, grid=grid, clip=clip_norm, **problem.guards)
 
 
-def mapped_descent(problem, relation, noise_multiplier, step_size, clip_norm, schedule, matrix, shrinkage=0.0):
+def mapped_descent(
+    problem, relation, noise_multiplier, step_size, clip_norm, schedule, matrix, shrinkage=0.0
+):
     packed = tuple(pack(matrix).tolist())
     behind = replace(problem, ridge_map=packed)
-    descent = momentum_descent(behind, relation, noise_multiplier, step_size, clip_norm, schedule, shrinkage)
+    descent = momentum_descent(
+        behind, relation, noise_multiplier, step_size, clip_norm, schedule, shrinkage
+    )
     rows = MappedRows(problem.bounds, bool(problem.guards.get("binary", False)), packed)
-    return TransformedPlan(rows, Step(descent, trajectory_basis(problem.loss, Budget(mu=1.0, relation=relation))))
+    return TransformedPlan(
+        rows, Step(descent, trajectory_basis(problem.loss, Budget(mu=1.0, relation=relation)))
+    )
 
 
 def bound(plan, matrix):
@@ -131,11 +163,13 @@ def test_the_map_makes_moments_alike_and_no_row_longer():
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
-    """Directions do not mix: the recursion of each, with the noise of the map's geometry, is followed by hand."""
+    """Directions do not mix: each recursion, with mapped noise, is followed by hand."""
     n, steps, size, multiplier, clip, ridge = 1000, 5, 0.4, 2.0, 30.0, 0.3
     problem = Minimize(n=n, loss=Huber(100.0), bounds=Bounds(1.0), n_features=2, ridge=ridge)
     shrink = np.array([0.5, 1.0])
-    tried = mapped_descent(problem, relation, multiplier, size, clip, Schedule(steps, average=0.0), np.diag(shrink))
+    tried = mapped_descent(
+        problem, relation, multiplier, size, clip, Schedule(steps, average=0.0), np.diag(shrink)
+    )
     data = InMemory(np.tile(np.diag([1.0, 0.6]), (n // 2, 1)), np.tile([8.0, -4.0], n // 2))
     # Curvatures and targets of the objective in the coordinates behind the map.
     curvatures = shrink**2 * (np.array([1.0, 0.36]) / 2 + ridge)
@@ -145,9 +179,18 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
         point = point - size * (curvatures * point - targets)
         gains = [gain * (1 - size * curvatures) for gain in gains] + [np.full(2, size)]
     moved = (2 if relation == "replace" else 1) * clip
-    scale = shrink * moved * multiplier * math.sqrt(steps) / n * np.sqrt((np.array(gains) ** 2).sum(axis=0))
+    scale = (
+        shrink
+        * moved
+        * multiplier
+        * math.sqrt(steps)
+        / n
+        * np.sqrt((np.array(gains) ** 2).sum(axis=0))
+    )
     outputs = np.array(tried.execute_many(data, Run(Source(5)), 20_000))
-    assert np.all(np.abs(outputs.mean(axis=0) - shrink * point) < 6 * scale / math.sqrt(len(outputs)))
+    assert np.all(
+        np.abs(outputs.mean(axis=0) - shrink * point) < 6 * scale / math.sqrt(len(outputs))
+    )
     # Six standard errors of a variance are 6%; noise that is 10% off is 20%.
     assert outputs.var(axis=0) == pytest.approx(scale**2, rel=0.06)
 
@@ -155,7 +198,11 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(relation):
 def test_a_huge_budget_gives_the_optimum_of_the_same_objective_also_with_a_ridge():
     rows, labels = skewed(2000, 4)
     problem = logistic(2000, 4, ridge=0.001)
-    _, theta = preconditioned_gd.plan(problem, Budget(mu=1e6)).run(InMemory(rows, labels), random_state=1).value
+    _, theta = (
+        preconditioned_gd.plan(problem, Budget(mu=1e6))
+        .run(InMemory(rows, labels), random_state=1)
+        .value
+    )
     gradient = -(labels / (1 + np.exp(labels * (rows @ theta)))) @ rows / 2000 + 0.001 * theta
     curvature = (rows.T * 0.2) @ rows / 2000 + 0.001 * np.eye(4)
     # Half the squared Newton decrement: what is left above the minimum.
@@ -163,25 +210,36 @@ def test_a_huge_budget_gives_the_optimum_of_the_same_objective_also_with_a_ridge
 
 
 def categories(loss):
-    """Three categories, one of them rare: behind the map its rows are several times as long as the others."""
+    """Three categories, one rare: mapped, its rows are several times as long."""
     random = np.random.default_rng(3)
     category = random.choice(3, 3000, p=[0.05, 0.3, 0.65])
     middle = np.array([0.6, -0.3, 0.1])[category]
     labels = np.where(random.random(3000) < (1 + middle) / 2, 1.0, -1.0)
     if not loss.binary_labels:
         labels = middle + 0.1 * random.standard_normal(3000)
-    return Minimize(n=3000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=3), category, labels
+    return (
+        Minimize(n=3000, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=3),
+        category,
+        labels,
+    )
 
 
-@pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), Huber(0.2)], ids=lambda loss: loss.kind)
+@pytest.mark.parametrize(
+    "loss", [Logistic(), SmoothedHinge(0.5), Huber(0.2)], ids=lambda loss: loss.kind
+)
 def test_the_longest_steps_settle(loss):
     """Without momentum, which would ring between the flat parts of a loss."""
     problem, category, labels = categories(loss)
-    data, plan = InMemory(np.eye(3)[category], labels), preconditioned_gd.plan(problem, Budget(mu=1e3))
+    data, plan = (
+        InMemory(np.eye(3)[category], labels),
+        preconditioned_gd.plan(problem, Budget(mu=1e3)),
+    )
     matrix, theta = plan.run(data, random_state=1).value
     moves = bound(plan, matrix).final.optimizer
     assert moves.schedule.momentum == 0.0
-    assert moves.step_size * loss.smoothness(Bounds(1.0)).value > 3  # far too long for rows that point one way
+    assert (
+        moves.step_size * loss.smoothness(Bounds(1.0)).value > 3
+    )  # far too long for rows that point one way
     for j in range(3):
         near = theta[j] + np.linspace(-0.01, 0.01, 2001)
         losses = loss.value(near[:, None], labels[category == j]).mean(axis=1)
@@ -189,10 +247,12 @@ def test_the_longest_steps_settle(loss):
 
 
 def test_a_matrix_of_noise_is_predicted_to_do_harm():
-    """Many columns and a small share of a small budget: the geometry is random. With public moments it is not."""
+    """Many columns, a small budget: the geometry is random unless moments are public."""
     problem = Minimize(n=2000, loss=Logistic(), bounds=Bounds(1.0), n_features=40)
     budget = Budget(mu=0.3)
-    noisy, better = (preconditioned_gd.plan(problem, budget, share=share).risk.expected for share in (0.001, 0.1))
+    noisy, better = (
+        preconditioned_gd.plan(problem, budget, share=share).risk.expected for share in (0.001, 0.1)
+    )
     public = preconditioned_gd.plan(problem, budget, second_moments=np.eye(40) / 40).risk.expected
     assert noisy > better > public
 
@@ -201,36 +261,52 @@ def test_noise_on_a_matrix_has_the_spread_that_is_supposed():
     """Against the eigenvalues of a symmetric matrix of noise whose largest is about one."""
     noise = np.random.default_rng(8).standard_normal((400, 400))
     values = np.linalg.eigvalsh((noise + noise.T) / 2) / math.sqrt(2 * 400)
-    assert np.sort(_spread(400)) == pytest.approx(values, abs=0.05)  # the largest and the least stray a little
+    assert np.sort(_spread(400)) == pytest.approx(
+        values, abs=0.05
+    )  # the largest and the least stray a little
 
 
 def test_long_rows_keep_their_say():
-    """Their gradients are clipped, rows are not scaled: that would make the rare category say 0.6 / 0.58."""
+    """Gradients are clipped, rows are not scaled: the rare category would say 0.6 / 0.58."""
     problem, category, labels = categories(Huber(0.2))
     plan = preconditioned_gd.plan(problem, Budget(mu=0.5))
     stage, moments = plan.stages[1], np.array([0.05, 0.3, 0.65])
     rule = stage.binding._rule(stage.plan.final)
     assert rule.preconditioner(moments).usual == pytest.approx(0.58, abs=0.03)
     noisy = bound(plan, np.diag(moments))
-    quiet = noisy.map_steps(lambda d: replace(d, aggregate=replace(d.aggregate, noise_multiplier=1e-6)))
+    quiet = noisy.map_steps(
+        lambda d: replace(d, aggregate=replace(d.aggregate, noise_multiplier=1e-6))
+    )
     theta = quiet.execute(InMemory(np.eye(3)[category], labels), Run(Source(1)))
     assert theta == pytest.approx([np.median(labels[category == j]) for j in range(3)], abs=0.03)
 
 
 def test_the_output_is_shrunk_in_the_geometry_in_which_noise_is_round():
-    """Squared lengths are those behind the map: 25 there, of which 5 are taken off, whatever the map makes of them."""
+    """Squared norms are the mapped ones: 25 there, of which shrinkage takes 5."""
     problem = Minimize(n=100, loss=Logistic(), bounds=Bounds(1.0), n_features=2)
-    plan = mapped_descent(problem, "replace", 1.0, 0.1, 1.0, Schedule(10), np.diag([1.0, 0.1]), shrinkage=5.0)
-    state = {"step": 10, "point": np.zeros(2), "velocity": np.zeros(2), "average": np.array([3.0, 4.0])}
+    plan = mapped_descent(
+        problem, "replace", 1.0, 0.1, 1.0, Schedule(10), np.diag([1.0, 0.1]), shrinkage=5.0
+    )
+    state = {
+        "step": 10,
+        "point": np.zeros(2),
+        "velocity": np.zeros(2),
+        "average": np.array([3.0, 4.0]),
+    }
     value = plan.final.finish({"aggregate": {"round": 10}, "optimizer": state})
     assert plan.transformation.inverse(value) == pytest.approx([2.4, 0.32])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_it_gains_much_over_plain_descent_where_data_are_skewed(relation):
-    """Of a tenth of the budget for the matrix; directions that it does not see stay as hard as they were."""
+    """With 10% of the budget for the matrix; unseen directions stay as hard."""
     rows, labels = skewed()
-    data, problem, budget = InMemory(rows, labels), logistic(20_000, 6), Budget(mu=0.5, relation=relation)
+    data, problem, budget = (
+        InMemory(rows, labels),
+        logistic(20_000, 6),
+        Budget(mu=0.5, relation=relation),
+    )
 
     def loss(thetas):
         return np.logaddexp(0, -labels * (np.asarray(thetas) @ rows.T)).mean()
@@ -252,7 +328,9 @@ def test_it_gains_much_over_plain_descent_where_data_are_skewed(relation):
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("limit", [{"epsilon": 1.0, "delta": 1e-6}, {"mu": 0.5}, {"rho": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "limit", [{"epsilon": 1.0, "delta": 1e-6}, {"mu": 0.5}, {"rho": 0.1}], ids=str
+)
 def test_budgets_are_met_and_plans_written_down(limit, relation):
     budget = Budget(**limit, relation=relation)
     for moments in (None, np.eye(3)):
@@ -266,7 +344,9 @@ def test_the_event_does_not_depend_on_what_was_released():
     unbound, after = plan.stages[1].plan, bound(plan, np.eye(3))
     assert after.event == unbound.event
     assert after.final.aggregate.noise_multiplier == pytest.approx(1 / math.sqrt(0.7), rel=1e-6)
-    assert plan.stages[0].plan.mechanism.noise_multiplier == pytest.approx(1 / math.sqrt(0.3), rel=1e-6)
+    assert plan.stages[0].plan.mechanism.noise_multiplier == pytest.approx(
+        1 / math.sqrt(0.3), rel=1e-6
+    )
     assert plan_from_json(after.to_json()) == after
     with pytest.raises(ValueError, match="not bound yet"):
         unbound.execute(InMemory(np.eye(3), np.ones(3)), Run(Source(1)))
@@ -284,38 +364,48 @@ def test_a_start_is_one_of_the_parameter_and_not_of_the_space_behind_the_map():
 
 
 def test_a_promise_that_leans_on_a_public_matrix_says_so():
-    """One that was computed from the records would be released, in the parameter, without noise of its own."""
+    """A matrix computed from the records would be released without noise."""
     private, public = (
-        preconditioned_gd.plan(logistic(), Budget(mu=1.0), second_moments=moments) for moments in (None, np.eye(3))
+        preconditioned_gd.plan(logistic(), Budget(mu=1.0), second_moments=moments)
+        for moments in (None, np.eye(3))
     )
     told = [
-        [(a.text, a.status) for a in plan.basis.assumptions if "second_moments" in a.text] for plan in (private, public)
+        [(a.text, a.status) for a in plan.basis.assumptions if "second_moments" in a.text]
+        for plan in (private, public)
     ]
     assert told == [[], [("the second_moments were not computed from the data", "declared")]]
 
 
 def test_what_it_cannot_do_is_refused():
     budget = Budget(mu=1.0)
-    with pytest.raises(NotReachable, match="pure"):
+    with pytest.raises(BudgetUnreachable, match="pure"):
         preconditioned_gd.plan(logistic(), Budget(epsilon=1.0))
     with pytest.raises(ValueError, match="domain"):
         preconditioned_gd.plan(logistic(domain=L2Ball(3, 1.0)), budget)
     with pytest.raises(ValueError, match="generalized linear"):
-        preconditioned_gd.plan(Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), n_features=2), budget)
+        preconditioned_gd.plan(
+            Minimize(n=9, loss=Softmax(3), bounds=Bounds(1.0), n_features=2), budget
+        )
     with pytest.raises(ValueError, match="share"):
         preconditioned_gd.plan(logistic(), budget, share=1.0)
     for matrix in (np.eye(2), np.full((3, 3), np.nan), np.triu(np.ones((3, 3))), -np.eye(3)):
         with pytest.raises(ValueError, match="second_moments must"):
             preconditioned_gd.plan(logistic(), budget, second_moments=matrix)
     with pytest.raises(ValueError, match="n = 5"):
-        preconditioned_gd.plan(logistic(5), budget, max_passes=2).run(InMemory(np.ones((4, 3)), np.ones(4)))
+        preconditioned_gd.plan(logistic(5), budget, max_passes=2).run(
+            InMemory(np.ones((4, 3)), np.ones(4))
+        )
 
 
-@pytest.mark.parametrize("rows", [np.full((7, 3), np.nan), np.full((7, 3), 1e300), np.zeros((7, 3)), np.eye(7, 3)])
+@pytest.mark.parametrize(
+    "rows", [np.full((7, 3), np.nan), np.full((7, 3), 1e300), np.zeros((7, 3)), np.eye(7, 3)]
+)
 @pytest.mark.parametrize("budget", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_any_data_and_budget_give_numbers(rows, budget, relation):
-    plan = preconditioned_gd.plan(logistic(7, ridge=0.1), Budget(mu=budget, relation=relation), max_passes=20)
+    plan = preconditioned_gd.plan(
+        logistic(7, ridge=0.1), Budget(mu=budget, relation=relation), max_passes=20
+    )
     matrix, theta = plan.run(InMemory(rows, np.full(7, np.inf)), random_state=1).value
     assert (matrix.shape, theta.shape) == ((3, 3), (3,))
     assert np.isfinite(matrix).all()
@@ -324,7 +414,9 @@ def test_any_data_and_budget_give_numbers(rows, budget, relation):
 
 def test_blocks_of_records_give_the_same_numbers():
     rows, labels = skewed(300, 3)
-    plan = preconditioned_gd.plan(logistic(300), Budget(mu=1.0), second_moments=np.diag([1.0, 0.1, 0.01]), max_passes=9)
+    plan = preconditioned_gd.plan(
+        logistic(300), Budget(mu=1.0), second_moments=np.diag([1.0, 0.1, 0.01]), max_passes=9
+    )
     blocks = Blocks(300, 3, lambda: iter([(rows[:100], labels[:100]), (rows[100:], labels[100:])]))
     whole = plan.run(InMemory(rows, labels), random_state=2).value
     assert np.array_equal(plan.run(blocks, random_state=2).value, whole)
@@ -356,7 +448,9 @@ def test_the_risk_of_a_plan_is_predicted_once(monkeypatch):
     predicted = []
     original = preconditioned_module.power_mean_risk
     monkeypatch.setattr(
-        preconditioned_module, "power_mean_risk", lambda *given: predicted.append(1) or original(*given)
+        preconditioned_module,
+        "power_mean_risk",
+        lambda *given: predicted.append(1) or original(*given),
     )
     plan = preconditioned_gd.plan(logistic(), Budget(mu=0.5))
     risk = plan.risk

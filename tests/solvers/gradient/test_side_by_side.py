@@ -25,8 +25,12 @@ def hostile(n=1003, d=5):
     return rows, labels
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Squared(), Huber(0.5), LinearLoss()], ids=lambda loss: loss.kind)
-@pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, lambda X: X.astype(np.float32)])
+@pytest.mark.parametrize(
+    "loss", [Logistic(), Squared(), Huber(0.5), LinearLoss()], ids=lambda loss: loss.kind
+)
+@pytest.mark.parametrize(
+    "layout", [np.ascontiguousarray, np.asfortranarray, lambda X: X.astype(np.float32)]
+)
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_sums_at_many_points_are_those_of_single_passes(loss, layout):
     rows, labels = hostile()
@@ -41,8 +45,11 @@ def test_sums_at_many_points_are_those_of_single_passes(loss, layout):
         batches = clipped_sums(records, loss, points, grid=grid, taken=taken, **guards)
         for at in {0, k - 1}:
             single = records.clipped_sum(loss, points[at], grid=grid, **guards)
-            batch = records.clipped_sum(loss, points[at], grid=grid, index=np.flatnonzero(taken[at]), **guards)
-            # Inner products in another order may move a contribution that is half-way between two steps.
+            batch = records.clipped_sum(
+                loss, points[at], grid=grid, index=np.flatnonzero(taken[at]), **guards
+            )
+            # Inner products in another order may move a contribution that is half-way between two
+            # steps.
             assert np.abs(sums[at] - single).max() <= 1
             assert np.abs(batches[at] - batch).max() <= 1
 
@@ -66,7 +73,7 @@ def test_one_of_many_runs_is_a_run_bit_for_bit(name):
 
 
 def test_sampled_descents_side_by_side_have_the_law_of_single_ones():
-    """False alarms: 1e-7 for each of two coordinates and their sum; means off by 0.6 deviations are seen."""
+    """False alarms 1e-7 for each coordinate and their sum; sees means 0.6 deviations off."""
     plan, data = planned("dp_sgd", epsilon=1.0, delta=0.12)
     one = np.array([plan.mechanism.run(data, Run(source)) for source in Source(5).spawn(300)])
     many = np.array(PlanRuns(plan)(data, 3000, Source(6)))

@@ -8,9 +8,19 @@ from scipy.optimize import minimize as scipy_minimize
 
 from dpfit.core import Minimize
 from dpfit.data.dataset import InMemory
-from dpfit.losses import Absolute, Bounds, Hinge, Huber, Logistic, Pinball, QuantileHuber, SmoothedHinge, Squared
+from dpfit.losses import (
+    Absolute,
+    Bounds,
+    Hinge,
+    Huber,
+    Logistic,
+    Pinball,
+    QuantileHuber,
+    SmoothedHinge,
+    Squared,
+)
 from dpfit.solvers.perturbation import minimizer
-from dpfit.solvers.perturbation.minimizer import Accuracy, Objective, global_constants
+from dpfit.solvers.perturbation.minimizer import Accuracy, Objective
 
 LOSSES = [
     (Logistic(), Bounds(1.0)),
@@ -18,6 +28,7 @@ LOSSES = [
     (Huber(0.5), Bounds(1.0, -4.0, 4.0)),
     (Huber(1e-3), Bounds(1.0, -4.0, 4.0)),
     (QuantileHuber(0.9, 1e-2), Bounds(1.0, -4.0, 4.0)),
+    (QuantileHuber(0.9, 1e-2, centred=True), Bounds(1.0, -4.0, 4.0)),
 ]
 
 
@@ -39,7 +50,7 @@ def value(objective, theta):
 @pytest.mark.parametrize("strength", [1e-3, 1.0, 50.0])
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (3, 8), (200, 5)])
 def test_the_distance_is_kept(loss, bounds, strength, n, d):
-    """The reference starts at the answer and may only improve on it; strong convexity turns values into distances."""
+    """The reference starts at the answer and only improves it; strong convexity bounds it."""
     problem, data = case(loss, bounds, n, d)
     linear = 2 * np.random.default_rng(1).normal(size=d)
     objective = Objective(problem, data, strength, linear)
@@ -47,7 +58,11 @@ def test_the_distance_is_kept(loss, bounds, strength, n, d):
     theta = objective.minimize(found)
     assert found.accepts(theta, objective.gradient(theta))
     reference = scipy_minimize(
-        lambda t: value(objective, t), theta, jac=objective.gradient, method="BFGS", options={"gtol": 1e-12}
+        lambda t: value(objective, t),
+        theta,
+        jac=objective.gradient,
+        method="BFGS",
+        options={"gtol": 1e-12},
     ).x
     assert np.linalg.norm(theta - reference) <= found.distance + 1e-7 / strength
     assert value(objective, theta) <= value(objective, np.zeros(d)) + 1e-9
@@ -66,7 +81,10 @@ def test_the_planned_descent_alone_keeps_the_distance(loss, bounds):
     problem, data = case(loss, bounds, 30, 3)
     objective = Objective(problem, data, 2.0, np.zeros(3))
     found = Accuracy.of(problem, 2.0, "replace")
-    assert np.linalg.norm(minimizer._descend(objective, found) - objective.minimize(found)) <= 2 * found.distance
+    assert (
+        np.linalg.norm(minimizer._accelerated(objective, found) - objective.minimize(found))
+        <= 2 * found.distance
+    )
 
 
 @pytest.mark.parametrize("order", ["shuffled", "sorted"])
@@ -102,19 +120,96 @@ def test_conjugate_gradients_agree_with_factorization(monkeypatch):
     assert np.linalg.norm(again - wanted) <= 2 * found.distance
 
 
-def test_a_weak_quadratic_on_separable_records_follows_the_path(monkeypatch):
-    """Few Newton steps do not get there from the origin, but along the path they do."""
-    monkeypatch.setattr(minimizer, "_NEWTON_STEPS", 20)
-    monkeypatch.setattr(minimizer, "_descend", lambda *arguments: pytest.fail("the path was not enough"))
+def separable(n, d, strength, width=0.3):
     random = np.random.default_rng(0)
-    rows = random.normal(size=(1000, 10))
+    rows = random.normal(size=(n, d))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    problem = Minimize(n=1000, loss=SmoothedHinge(0.3), bounds=Bounds(1.0), n_features=10)
-    objective = Objective(problem, InMemory(rows, np.sign(rows[:, 0])), 1e-3, np.zeros(10))
-    found = Accuracy.of(problem, 1e-3, "replace")
-    assert not found.accepts(*minimizer._newton(objective, np.zeros(10), found.tolerance))
+    problem = Minimize(n=n, loss=SmoothedHinge(width), bounds=Bounds(1.0), n_features=d)
+    data = InMemory(rows, np.sign(rows[:, 0]))
+    return Objective(problem, data, strength, np.zeros(d)), Accuracy.of(
+        problem, strength, "replace"
+    )
+
+
+@pytest.mark.parametrize("strength", [1e-4, 1e-3])
+@pytest.mark.parametrize(("n", "d"), [(2000, 3), (1000, 10)])
+def test_a_weak_quadratic_on_separable_records_follows_the_path(n, d, strength, monkeypatch):
+    """Newton steps do not get there from the origin, but along the path they do."""
+    monkeypatch.setattr(
+        minimizer, "_accelerated", lambda *arguments: pytest.fail("the path was not enough")
+    )
+    objective, found = separable(n, d, strength)
+    assert not found.accepts(*minimizer._newton(objective, np.zeros(d), found.tolerance))
     theta = objective.minimize(found)
     assert found.accepts(theta, objective.gradient(theta))
+
+
+class Passes:
+    """Count passes over the data of an objective."""
+
+    def __init__(self, monkeypatch):
+        self.number = 0
+        for name in ("gradient", "hessian", "hessian_vector"):
+            monkeypatch.setattr(InMemory, name, self.counted(getattr(InMemory, name)))
+
+    def counted(self, method):
+        def run(*arguments, **options):
+            self.number += 1
+            return method(*arguments, **options)
+
+        return run
+
+
+@pytest.mark.parametrize("newton", ["works", "fails", "misleads"])
+def test_no_minimizer_makes_more_passes_than_planned(newton, monkeypatch):
+    """Nor does it when Newton steps are refused, or lead nowhere."""
+    objective, found = separable(60, 3, 0.05)
+    wanted = objective.minimize(found)
+    if newton == "fails":
+        monkeypatch.setattr(Objective, "newton", lambda *arguments: None)
+    if newton == "misleads":
+        monkeypatch.setattr(Objective, "newton", lambda self, theta, slope, *rest: -1e-9 * slope)
+    passes = Passes(monkeypatch)
+    theta = objective.minimize(found)
+    assert 0 < passes.number <= found.passes
+    if newton == "fails":
+        assert passes.number >= found.steps
+    assert np.linalg.norm(theta - wanted) <= 2 * found.distance
+
+
+def test_accelerated_steps_are_few_and_their_number_is_known():
+    """Plain steps would be as many as the condition number times a logarithm."""
+    objective, found = separable(60, 3, 1e-4)
+    condition = found.smoothness / objective.strength
+    assert condition > 1e6
+    assert found.steps < 100 * math.sqrt(condition)
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-3])
+def test_accelerated_steps_stay_close_with_gradients_that_err(error, monkeypatch):
+    """Errors of norm e in every gradient, along one direction or at random: 2 e / strength."""
+    objective, found = separable(60, 3, 0.05)
+    exact, (random, away) = objective.minimize(found), (np.random.default_rng(3), np.ones(3))
+    gradient = Objective.gradient
+    for draw in (lambda: away, lambda: random.normal(size=3)):
+
+        def wrong(self, theta, draw=draw):
+            drawn = draw()
+            return gradient(self, theta) + error * drawn / np.linalg.norm(drawn)
+
+        monkeypatch.setattr(Objective, "gradient", wrong)
+        moved = np.linalg.norm(minimizer._accelerated(objective, found) - exact)
+        assert moved <= 2 * found.distance + 2 * error / objective.strength
+        if error and draw() is away:
+            assert moved > 0.01 * error / objective.strength
+
+
+def test_ridges_that_would_take_too_many_steps_are_refused_when_planning():
+    problem = Minimize(n=100, loss=SmoothedHinge(0.3), bounds=Bounds(1.0), n_features=3)
+    with pytest.raises(ValueError, match="passes over the data"):
+        Accuracy.of(problem, 1e-9, "replace")
+    strengths = np.array([1e-9, 1e-3])
+    assert np.isinf(Accuracy.distances(problem, strengths, "replace")).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
@@ -134,12 +229,14 @@ def test_rounding_errors_of_gradients_are_covered(relation):
         slope = min(max(margin - Fraction(label), Fraction(-1, 2)), Fraction(1, 2))
         exact = [e + slope * Fraction(x) for e, x in zip(exact, row, strict=True)]
     computed = Objective(problem, data, strength, np.zeros(3)).gradient(theta)
-    error = math.sqrt(sum(float(Fraction(c) - e) ** 2 for c, e in zip(computed, exact, strict=True)))
+    error = math.sqrt(
+        sum(float(Fraction(c) - e) ** 2 for c, e in zip(computed, exact, strict=True))
+    )
     assert 0 < error <= allowed
 
 
 def dataset_rows(data, problem):
-    """Guarded records: rows of norm below the bound are kept as they are, so shrink them a little first."""
+    """Guarded records: rows slightly below the bound, so that they are kept."""
     rows = data.matrix * 0.999
     data.matrix[:] = rows
     low, high = problem.bounds.labels
@@ -149,7 +246,9 @@ def dataset_rows(data, problem):
 @pytest.mark.parametrize("loss", [Hinge(), Absolute(), Pinball(0.3)], ids=str)
 def test_losses_with_kinks_raise_with_a_hint(loss):
     with pytest.raises(ValueError, match="SmoothedHinge"):
-        global_constants(Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=1), "replace")
+        Accuracy.constants(
+            Minimize(n=3, loss=loss, bounds=Bounds(1.0, -1.0, 1.0), n_features=1), "replace"
+        )
 
 
 def test_a_hopeless_ridge_is_refused_from_public_facts():
@@ -160,8 +259,10 @@ def test_a_hopeless_ridge_is_refused_from_public_facts():
 
 @pytest.mark.parametrize(("row_norm", "width"), [(1e-100, 1e-62), (1e100, 1e60), (1e-100, 1e60)])
 def test_gradients_whose_squares_vanish_or_overflow_are_refused(row_norm, width):
-    """A gradient of 1e-162 would have the norm zero, which certifies any point; a parameter of 1e160 overflows rows."""
-    problem = Minimize(n=20, loss=Huber(width), bounds=Bounds(row_norm, -width, width), n_features=100)
+    """1e-162 would have norm zero, certifying any point; theta of 1e160 overflows rows."""
+    problem = Minimize(
+        n=20, loss=Huber(width), bounds=Bounds(row_norm, -width, width), n_features=100
+    )
     with pytest.raises(ValueError, match="range of double precision"):
         Accuracy.of(problem, 20 * row_norm**2, "replace")
 
@@ -172,7 +273,9 @@ def test_gradients_whose_squares_vanish_or_overflow_are_refused(row_norm, width)
 @pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.3), Huber(0.5)], ids=str)
 def test_the_smallest_and_largest_rows_are_as_good_as_others(loss, row_norm, dense, monkeypatch):
     monkeypatch.setattr(minimizer, "_DENSE", dense)
-    monkeypatch.setattr(minimizer, "_descend", lambda *arguments: pytest.fail("Newton steps were not enough"))
+    monkeypatch.setattr(
+        minimizer, "_accelerated", lambda *arguments: pytest.fail("Newton steps were not enough")
+    )
     bounds = Bounds(row_norm, -4.0, 4.0) if isinstance(loss, Huber) else Bounds(row_norm)
     problem, data = case(loss, bounds, 60, 12)
     data.matrix[:] *= row_norm

@@ -29,7 +29,7 @@ from dpfit.noise import Source
 from dpfit.privacy import Budget, gaussian
 from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
 from dpfit.solvers.perturbation.output_perturbation import NoisyMinimizer, output_perturbation
-from dpfit.solvers.perturbation.ridge import bias, output_excess
+from dpfit.solvers.perturbation.ridge import RidgeSearch
 
 RELATIONS = ("replace", "add_remove")
 LOSSES = [
@@ -62,22 +62,31 @@ def test_no_neighbour_moves_the_minimizer_further_than_declared(loss, bounds, la
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_sensitivity_is_attained(relation):
-    """Records far beyond the width of a Huber loss have gradients at the bound; all pairs of two in the plane."""
+    """Records beyond the Huber width have gradients at the bound; all pairs in the plane."""
     random = np.random.default_rng(6)
     tried = mechanism(Huber(1.0), Bounds(1.0, -9.0, 9.0), 2, 2, relation, 0.5)
     records = corner_records(2, (-9.0, 9.0), random, number=1)
-    moved = max(np.linalg.norm(tried._minimizer(a) - tried._minimizer(b)) for a, b in all_pairs(records, relation, 2))
+    moved = max(
+        np.linalg.norm(tried._minimizer(a) - tried._minimizer(b))
+        for a, b in all_pairs(records, relation, 2)
+    )
     assert 0.999 * tried.sensitivity <= moved <= tried.sensitivity
-    assert tried.sensitivity == pytest.approx((2.0 if relation == "replace" else 1.0) / (2 * 0.5), rel=1e-6)
+    assert tried.sensitivity == pytest.approx(
+        (2.0 if relation == "replace" else 1.0) / (2 * 0.5), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(("relation", "records"), [("replace", 1.0), ("add_remove", 2.0)])
 def test_both_neighbours_may_miss_their_minimizers(relation, records):
-    """Where rounding errors of many records are no longer small against one record, the sensitivity has them twice."""
+    """With many records, rounding errors count twice against one record's change."""
     tried = mechanism(Logistic(), Bounds(1.0), 10**8, 5, relation, 1e-6)
     exact = (2.0 if relation == "replace" else 1.0) / (1e8 * 1e-6)
     # At least the additions of each record in its block of a 64th of them.
-    assert tried.accuracy.distance > (records * 1e8) ** 2 / 64 * 2.0**-53 / (1e8 * 1e-6) > 0.005 * exact
+    assert (
+        tried.accuracy.distance
+        > (records * 1e8) ** 2 / 64 * 2.0**-53 / (1e8 * 1e-6)
+        > 0.005 * exact
+    )
     assert tried.sensitivity == pytest.approx(exact + 2 * tried.accuracy.distance, rel=1e-9)
 
 
@@ -109,12 +118,18 @@ def test_budgets_set_the_noise(relation):
     problem = Minimize(n=1000, loss=Logistic(), bounds=Bounds(1.0), n_features=40)
     pure = output_perturbation.plan(problem, Budget(epsilon=0.5, relation=relation))
     assert pure.guarantee.pure == 0.5
-    approximate = output_perturbation.plan(problem, Budget(epsilon=1, delta=1e-6, relation=relation))
-    assert approximate.mechanism.noise_multiplier == pytest.approx(1 / gaussian.mu(1, 1e-6), rel=1e-9)
+    approximate = output_perturbation.plan(
+        problem, Budget(epsilon=1, delta=1e-6, relation=relation)
+    )
+    assert approximate.mechanism.noise_multiplier == pytest.approx(
+        1 / gaussian.mu(1, 1e-6), rel=1e-9
+    )
     assert approximate.guarantee.basis.arithmetic == "bounded"
     assert plan_from_json(json.loads(json.dumps(pure.to_json()))) == pure
     few = replace(problem, n_features=3)
-    assert output_perturbation.plan(few, Budget(epsilon=1, delta=1e-6)).mechanism.noise == "l2_laplace"
+    assert (
+        output_perturbation.plan(few, Budget(epsilon=1, delta=1e-6)).mechanism.noise == "l2_laplace"
+    )
     assert output_perturbation.plan(few, Budget(mu=0.5)).mechanism.noise == "gaussian"
 
 
@@ -123,8 +138,10 @@ def test_the_default_ridge_is_near_the_best_for_isotropic_rows():
 
     def predicted(plan):
         tried = plan.mechanism
-        noise = output_excess(problem, tried.ridge, tried.noise, tried.noise_multiplier * tried.sensitivity)
-        return noise + bias(problem, tried.ridge)
+        noise = RidgeSearch(problem).output_excess(
+            tried.ridge, tried.noise, tried.noise_multiplier * tried.sensitivity
+        )
+        return noise + RidgeSearch(problem).bias(tried.ridge)
 
     budget = Budget(epsilon=1, delta=1e-6)
     chosen = output_perturbation.plan(problem, budget)
@@ -134,7 +151,7 @@ def test_the_default_ridge_is_near_the_best_for_isotropic_rows():
 
 
 def test_predicted_noise_is_measured_noise_for_isotropic_quadratics():
-    """A Huber loss that never leaves its quadratic part, rows along the axes: the formula is exact."""
+    """Huber within its quadratic part, rows along the axes: the formula is exact."""
     d, n = 4, 400
     problem = Minimize(n=n, loss=Huber(50.0), bounds=Bounds(1.0, -1.0, 1.0), n_features=d)
     plan = output_perturbation.plan(problem, Budget(mu=1.0), ridge=0.5)
@@ -148,13 +165,19 @@ def test_predicted_noise_is_measured_noise_for_isotropic_quadratics():
     drawn = plan.mechanism.run_many(data, Run(Source(3)), 4000)
     measured = np.mean([objective(theta) for theta in drawn]) - objective(best)
     scale = plan.mechanism.noise_multiplier * plan.mechanism.sensitivity
-    assert measured == pytest.approx(output_excess(problem, 0.5, "gaussian", scale), rel=0.1)
+    assert measured == pytest.approx(
+        RidgeSearch(problem).output_excess(0.5, "gaussian", scale), rel=0.1
+    )
 
 
-@pytest.mark.parametrize("budget", [Budget(epsilon=1e6), Budget(epsilon=1e6, delta=1e-6)], ids=["pure", "approximate"])
+@pytest.mark.parametrize(
+    "budget", [Budget(epsilon=1e6), Budget(epsilon=1e6, delta=1e-6)], ids=["pure", "approximate"]
+)
 def test_a_huge_budget_gives_the_optimum_of_the_same_objective(budget):
     rows, labels, problem, optimum = logistic_case()
-    theta = output_perturbation.plan(problem, budget).run(InMemory(rows, labels), random_state=1).value
+    theta = (
+        output_perturbation.plan(problem, budget).run(InMemory(rows, labels), random_state=1).value
+    )
     assert np.linalg.norm(theta - optimum) < 1e-3
 
 
@@ -172,7 +195,9 @@ def test_one_record_and_no_record():
     problem = Minimize(n=1, loss=Logistic(), bounds=Bounds(1.0), n_features=2)
     plan = output_perturbation.plan(problem, Budget(epsilon=1.0, relation="add_remove"))
     for k in (0, 1):
-        assert np.isfinite(plan.run(InMemory(np.ones((k, 2)), np.ones(k)), random_state=1).value).all()
+        assert np.isfinite(
+            plan.run(InMemory(np.ones((k, 2)), np.ones(k)), random_state=1).value
+        ).all()
 
 
 def test_the_minimum_of_linear_losses_is_minus_their_mean_over_the_ridge():
@@ -184,19 +209,24 @@ def test_the_minimum_of_linear_losses_is_minus_their_mean_over_the_ridge():
 
 
 def test_a_domain_is_met_by_projection():
-    problem = Minimize(n=5, loss=Logistic(), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 0.1))
+    problem = Minimize(
+        n=5, loss=Logistic(), bounds=Bounds(1.0), n_features=2, domain=L2Ball(2, 0.1)
+    )
     plan = output_perturbation.plan(problem, Budget(epsilon=0.1))
     assert np.linalg.norm(plan.run(hostile(2)[1], random_state=1).value) <= 0.1 + 1e-12
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("row_norm", [1e-100, 1e100])
-@pytest.mark.parametrize("solver", [output_perturbation, objective_perturbation], ids=lambda solver: solver.name)
+@pytest.mark.parametrize(
+    "solver", [output_perturbation, objective_perturbation], ids=lambda solver: solver.name
+)
 @pytest.mark.parametrize("loss", [Logistic(), Huber(1.0)], ids=str)
 def test_plans_do_not_depend_on_the_unit_of_rows(loss, solver, row_norm):
     unit, other = (
         solver.plan(
-            Minimize(n=1000, loss=loss, bounds=Bounds(size, -1.0, 1.0), n_features=3), Budget(epsilon=1, delta=1e-6)
+            Minimize(n=1000, loss=loss, bounds=Bounds(size, -1.0, 1.0), n_features=3),
+            Budget(epsilon=1, delta=1e-6),
         ).mechanism
         for size in (1.0, row_norm)
     )
@@ -206,7 +236,7 @@ def test_plans_do_not_depend_on_the_unit_of_rows(loss, solver, row_norm):
 
 
 def test_constants_that_hold_on_a_domain_only_are_refused():
-    """A squared loss with slopes of at most 2 in the unit ball: outside, one record moves the minimizer further."""
+    """Squared loss with slopes up to 2 in the unit ball: outside, records move it further."""
     squared = CustomLoss(
         value_function=lambda theta, rows, labels: (rows @ theta - labels) ** 2 / 2,
         gradient_function=lambda theta, rows, labels: (rows @ theta - labels)[:, None] * rows,
@@ -227,7 +257,9 @@ def test_what_cannot_be_planned_is_refused():
     bounds = Bounds(1.0, -1.0, 1.0)
     for loss, message in ((Hinge(), "SmoothedHinge"), (Squared(), "bound at every parameter")):
         with pytest.raises(ValueError, match=message):
-            output_perturbation.plan(Minimize(n=5, loss=loss, bounds=bounds, n_features=1), Budget(epsilon=1.0))
+            output_perturbation.plan(
+                Minimize(n=5, loss=loss, bounds=bounds, n_features=1), Budget(epsilon=1.0)
+            )
     problem = Minimize(n=5, loss=Logistic(), bounds=bounds, n_features=1, ridge=0.5)
     with pytest.raises(ValueError, match="at least that of the problem"):
         output_perturbation.plan(problem, Budget(epsilon=1.0), ridge=0.1)

@@ -46,7 +46,7 @@ def all_pairs(records, relation, dimension):
 
 
 def hostile(d):
-    """Five records each: not numbers, one class, constant features, nothing at all; fewer than features where d > 5."""
+    """Five records each: NaN, one class, constant features, nothing; n < d where d > 5."""
     bad = np.array([[np.nan] * d, [np.inf] * d, [1e300] * d, [0.0] * d, [-1e-300] * d])
     return [
         InMemory(bad, [1.0, np.nan, 0.0, np.inf, -np.inf]),
@@ -67,4 +67,9 @@ def logistic_case(n=1000, ridge=0.01):
         return np.mean(np.logaddexp(0, -labels * (rows @ theta))) + ridge / 2 * theta @ theta
 
     optimum = minimize(objective, np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x
-    return rows, labels, Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=3, ridge=ridge), optimum
+    return (
+        rows,
+        labels,
+        Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=3, ridge=ridge),
+        optimum,
+    )

@@ -1,4 +1,4 @@
-"""Descent with public records: exact laws, mirror steps, predictions, and what public records may not touch."""
+"""Public-data descent: exact laws, mirror steps, predictions, limits of public records."""
 
 import json
 import math
@@ -15,13 +15,13 @@ from dpfit.losses import Bounds, Hinge, Huber, Logistic, SmoothedHinge, Softmax,
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.noise import Source
-from dpfit.privacy import Budget, NotReachable
+from dpfit.privacy import Budget, BudgetUnreachable
 from dpfit.privacy.gaussian import delta as gaussian_delta
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.public_data.descent import AVERAGED, Geometry, predicted_risks
 from dpfit.solvers.public_data.pda_dpmd import MIRRORS, PublicMirror, pda_dpmd
-from dpfit.solvers.public_data.survey import Clipping, survey
+from dpfit.solvers.public_data.survey import Clipping, Survey
 from dpfit.solvers.public_data.warm_start import WarmStart, warm_start_gd
 
 ALGORITHMS = (warm_start_gd, pda_dpmd)
@@ -61,7 +61,7 @@ def setting_of(mechanism, public):
 @pytest.mark.parametrize("ridge", [0.0, 0.05])
 @pytest.mark.parametrize("kind", [WarmStart, PublicMirror])
 def test_on_a_quadratic_the_output_has_the_predicted_law(kind, relation, ridge):
-    """Mean and covariance by a matrix recursion of its own; noise that is 10% off is 20% in the variance."""
+    """Mean and covariance by a matrix recursion; noise off by 10% is 20% in variance."""
     rng = np.random.default_rng(3)
     n, steps, multiplier, clip = 400, 4, 0.5, 30.0
     rows, labels = regression(n, rng)
@@ -81,7 +81,9 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(kind, relation, ridge):
     for share in shares[::-1]:
         gain = share * np.eye(3) + gain @ (np.eye(3) - matrix @ hessian)
         covariance += deviation**2 * gain @ matrix @ matrix.T @ gain.T
-    outputs = np.array(mechanism.run_many(InMemory(rows, labels, public=public), Run(Source(5)), 6000))
+    outputs = np.array(
+        mechanism.run_many(InMemory(rows, labels, public=public), Run(Source(5)), 6000)
+    )
     scales = np.sqrt(np.diag(covariance))
     assert np.all(np.abs(outputs.mean(axis=0) - mean) < 6 * scales / math.sqrt(len(outputs)))
     # Six standard errors of a variance are 11%.
@@ -89,7 +91,7 @@ def test_on_a_quadratic_the_output_has_the_predicted_law(kind, relation, ridge):
 
 
 def test_the_quadratic_mirror_step_is_a_damped_newton_step():
-    """point - size (H + ridge)^-1 gradient: off-diagonal and diagonal parts fit one pair (size, ridge)."""
+    """point - size (H + ridge)^-1 gradient: both matrix parts fit one (size, ridge)."""
     rows, labels = regression(200, np.random.default_rng(0))
     setting = setting_of(pda_dpmd.plan(squared(), Budget(mu=1.0)).mechanism, InMemory(rows, labels))
     matrix = setting.move(np.zeros((3, 3)), -np.eye(3))
@@ -104,11 +106,11 @@ def test_the_quadratic_mirror_step_is_a_damped_newton_step():
 
 @pytest.mark.parametrize("loss", [Logistic(), Huber(0.3)], ids=lambda loss: loss.kind)
 def test_the_mirror_step_solves_its_equation(loss):
-    """grad Psi(next) - grad Psi(point) is a multiple of the gradient, at the public fit and far from it."""
+    """grad Psi(next) - grad Psi(point) is a multiple of the gradient, near and far."""
     rng = np.random.default_rng(1)
     rows, labels = binary(80, rng)
     mechanism = descent(PublicMirror, replace(logistic(), loss=loss), "replace", 1.0, 10)
-    psi = survey(mechanism.problem, InMemory(rows, labels)).psi
+    psi = Survey.of(mechanism.problem, InMemory(rows, labels)).psi
     setting = setting_of(mechanism, InMemory(rows, labels))
     points = setting.start + np.array([[0.0, 0.0, 0.0], [3.0, -2.0, 5.0], [-20.0, 10.0, 7.0]])
     gradients = rng.standard_normal((3, 3)) * 0.1
@@ -150,7 +152,9 @@ def test_predicted_risks_by_brute_force():
         """The averaged distance along one eigenvector, with a push at each step."""
         left, total = start, 0.0
         for k, share in enumerate(shares):
-            left = (1 - size * rates[i]) * left + size * pulls[i] * start + size * gains[i] * push[k]
+            left = (
+                (1 - size * rates[i]) * left + size * pulls[i] * start + size * gains[i] * push[k]
+            )
             total += share * left
         return total
 
@@ -159,27 +163,33 @@ def test_predicted_risks_by_brute_force():
         for i in range(4):
             bias = average(size, i, 0.0, np.full(4, shifts[i]))
             noisy = sum(average(size, i, 0.0, noise * unit) ** 2 for unit in np.eye(4))
-            exact += curvatures[i] / 2 * (variances[i] * average(size, i, 1.0, np.zeros(4)) ** 2 + noisy + bias**2)
+            exact += (
+                curvatures[i]
+                / 2
+                * (variances[i] * average(size, i, 1.0, np.zeros(4)) ** 2 + noisy + bias**2)
+            )
         assert risk == pytest.approx(exact, rel=1e-12)
 
 
 def test_leaving_out_is_exact_for_least_squares():
     rows, labels = regression(30, np.random.default_rng(2))
-    found = survey(squared(), InMemory(rows, labels))
+    found = Survey.of(squared(), InMemory(rows, labels))
     ridge = found.psi.ridge
     for i in (0, 7, 29):
         kept = np.delete(np.arange(30), i)
-        refit = np.linalg.solve(rows[kept].T @ rows[kept] + 30 * ridge * np.eye(3), rows[kept].T @ labels[kept])
+        refit = np.linalg.solve(
+            rows[kept].T @ rows[kept] + 30 * ridge * np.eye(3), rows[kept].T @ labels[kept]
+        )
         assert found.slopes[i] == pytest.approx(rows[i] @ refit - labels[i], rel=1e-8)
 
 
 @pytest.mark.parametrize("n", [150, 80])
 def test_expected_curvatures_are_those_of_fresh_records(n):
-    """With 100 dimensions sample eigenvalues are off by a factor of many; what is expected of fresh records is not."""
+    """At d = 100 sample eigenvalues are off by a large factor; expectations are not."""
     rng = np.random.default_rng(4)
     spread = np.repeat([1.0, 0.5], 50)
     rows = rng.standard_normal((n, 100)) * spread
-    found = survey(squared(d=100, n=5000), InMemory(rows, rng.standard_normal(n)))
+    found = Survey.of(squared(d=100, n=5000), InMemory(rows, rng.standard_normal(n)))
     fresh = ((spread[:, None] * found.vectors) ** 2).sum(axis=0)
     # RowBall bounds rows at norm 10, which hardly any reaches.
     seen = found.values > 1e-8
@@ -191,7 +201,8 @@ def test_expected_curvatures_are_those_of_fresh_records(n):
 def test_the_public_risk_is_predicted(records, most):
     """Average over draws, against the true excess risk.
 
-    In-sample residuals and curvatures would predict 0.44 of it for three records per dimension, and 0.11 for 1.5.
+    In-sample residuals and curvatures would predict 0.44 of it for three records per dimension, and
+    0.11 for 1.5.
     """
     spread, predicted, true = np.geomspace(1.0, 0.2, 40), [], []
     theta = np.ones(40)
@@ -231,7 +242,10 @@ def test_clips_come_from_public_records_and_are_charged(algorithm):
     """The clip moves with the public records, and the sensitivity with the clip."""
     rng = np.random.default_rng(0)
     plan = algorithm.plan(squared(), Budget(mu=1.0))
-    loud, quiet = (asked_first(plan.mechanism, InMemory(*regression(100, rng, noise=noise))) for noise in (1.0, 0.01))
+    loud, quiet = (
+        asked_first(plan.mechanism, InMemory(*regression(100, rng, noise=noise)))
+        for noise in (1.0, 0.01)
+    )
     assert loud.bound > 20 * quiet.bound
     for asked in (loud, quiet):
         assert 2 * asked.bound <= plan.mechanism.aggregate.scale(asked)[1] <= 2.001 * asked.bound
@@ -244,7 +258,9 @@ def test_without_public_records_it_is_noisy_descent(algorithm):
     plain = tune_descent(logistic(), "replace", mechanism.event.noise_multiplier, max_passes=12)
     empty = replace(private, public=InMemory(np.zeros((0, 3)), np.zeros(0)))
     for data in (private, empty):
-        assert np.array_equal(mechanism.run(data, Run(Source(1))), plain.run(private, Run(Source(1))))
+        assert np.array_equal(
+            mechanism.run(data, Run(Source(1))), plain.run(private, Run(Source(1)))
+        )
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
@@ -255,7 +271,10 @@ def test_too_few_public_records_are_not_looked_at(algorithm):
     mechanism = algorithm.plan(logistic(), Budget(mu=1.0), steps=12).mechanism
     alone = mechanism.run(private, Run(Source(1)))
     few, enough = (
-        mechanism.run(replace(private, public=InMemory(public[0][:n], public[1][:n])), Run(Source(1))) for n in (4, 5)
+        mechanism.run(
+            replace(private, public=InMemory(public[0][:n], public[1][:n])), Run(Source(1))
+        )
+        for n in (4, 5)
     )
     assert np.array_equal(few, alone)
     assert not np.array_equal(enough, alone)
@@ -277,7 +296,7 @@ class Spent:
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
 @pytest.mark.parametrize("public", [None, 0, 4], ids=str)
 def test_data_without_a_fallback_are_refused_before_the_charge(algorithm, public):
-    """The squared loss has no gradient bound: without public records nothing could run, and the budget was gone."""
+    """The squared loss has no gradient bound: without public records nothing could run."""
     rng, account = np.random.default_rng(0), Spent()
     beside = None if public is None else InMemory(np.ones((public, 3)), np.ones(public))
     data = InMemory(*regression(1000, rng), public=beside)
@@ -320,7 +339,7 @@ def test_plans_are_written_down_and_their_states_are_not(algorithm, tmp_path):
 
 
 def excess_risks(loss, d, records, draw):
-    """Excess risks on fresh records: a cold start, a warm start, mirror descent, the public fit alone, zero."""
+    """Excess risks on fresh records: cold, warm, mirror descent, public fit alone, zero."""
     rng = np.random.default_rng([draw, d, records])
     theta = 1.5 * rng.standard_normal(d)
 
@@ -340,7 +359,7 @@ def excess_risks(loss, d, records, draw):
     fits = [
         plans[0].run(replace(data, public=None), random_state=draw).value,
         *(plan.run(data, random_state=draw).value for plan in plans),
-        survey(problem, public).point,
+        Survey.of(problem, public).point,
         np.zeros(d),
         theta,
     ]
@@ -348,19 +367,23 @@ def excess_risks(loss, d, records, draw):
     return risks[:-1] - risks[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [Logistic(), Huber(1.0)], ids=lambda loss: loss.kind)
 def test_few_public_records_do_not_hurt(loss):
-    """At the fewest records that are looked at, and at twice as many, in rows that favour no direction.
+    """The fewest public records considered, and twice as many, in isotropic rows.
 
-    A cold start errs for a fourteenth of zero on the logistic loss; there is little left to gain, and little is lost.
+    A cold start errs for a fourteenth of zero on the logistic loss; there is little left to gain,
+    and little is lost.
     """
     for records in (45, 90):
-        cold, warm, mirror, _, zero = np.mean([excess_risks(loss, 30, records, draw) for draw in range(4)], axis=0)
+        cold, warm, mirror, _, zero = np.mean(
+            [excess_risks(loss, 30, records, draw) for draw in range(4)], axis=0
+        )
         assert max(warm, mirror) < (cold + 0.03 * zero if loss.binary_labels else 0.9 * cold)
 
 
 def test_public_records_that_are_nearly_separable_are_not_overfitted():
-    """A fit of a hundred records of forty features is better than zero, and far from the largest margin."""
+    """100 records, 40 features: the fit beats zero and is far from the largest margin."""
     for draw in range(3):
         *_, public, zero = excess_risks(Logistic(), 40, 100, draw)
         assert public < zero
@@ -381,7 +404,9 @@ def test_hostile_records_are_harmless(mirror):
 
 def test_a_separable_public_set_gives_a_finite_start():
     rows = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]] * 10)
-    setting = setting_of(pda_dpmd.plan(logistic(), Budget(mu=1.0)).mechanism, InMemory(rows, rows[:, 0]))
+    setting = setting_of(
+        pda_dpmd.plan(logistic(), Budget(mu=1.0)).mechanism, InMemory(rows, rows[:, 0])
+    )
     assert np.isfinite(setting.start).all()
     assert setting.start[0] > 0
 
@@ -414,7 +439,7 @@ def test_a_domain_is_kept():
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
 def test_what_cannot_be_planned_is_said(algorithm):
     budget = Budget(mu=1.0)
-    with pytest.raises(NotReachable, match="pure"):
+    with pytest.raises(BudgetUnreachable, match="pure"):
         algorithm.plan(logistic(), Budget(epsilon=1.0))
     for loss in (Hinge(), Softmax(3)):
         with pytest.raises(ValueError, match="smooth generalized linear"):
@@ -433,7 +458,10 @@ def test_unknown_mirrors_are_refused():
 
 
 def test_the_printed_variance_breaks_its_promise_at_large_epsilon():
-    """[Gan22] Theorem 74: sigma^2 = 8 L^2 T ln(1/delta) / (eps n)^2, so mu = eps / sqrt(2 ln(1/delta)) if one moves."""
+    """[Gan22] Theorem 74: sigma^2 = 8 L^2 T ln(1/delta) / (eps n)^2.
+
+    So mu = eps / sqrt(2 ln(1/delta)) if one record moves.
+    """
 
     def printed(epsilon, target):
         return epsilon / math.sqrt(2 * math.log(1 / target))
@@ -453,7 +481,9 @@ def test_mirror_descent_helps_where_features_are_unequal():
         rng = np.random.default_rng(seed)
         public = InMemory(*regression(120, rng, spread, theta))
         data = InMemory(*regression(n, rng, spread, theta), public=public)
-        warm, mirror = (algorithm.plan(problem, Budget(epsilon=1.0, delta=1e-5)) for algorithm in ALGORITHMS)
+        warm, mirror = (
+            algorithm.plan(problem, Budget(epsilon=1.0, delta=1e-5)) for algorithm in ALGORITHMS
+        )
         outputs = {
             "public": setting_of(warm.mechanism, public).start,
             "warm": warm.run(data, random_state=seed).value,

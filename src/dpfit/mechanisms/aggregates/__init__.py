@@ -1,1 +1,1 @@
-"""Private means of what records contribute: sampling, clipping, noise and accounting in one object."""
+"""Private means of contributions: sampling, clipping, noise and accounting in one object."""

@@ -10,14 +10,15 @@ from dpfit.core.mechanism import Interactive, Run, State, Work
 from dpfit.data.view import View
 from dpfit.mechanisms.aggregates.contribution import Contribution
 from dpfit.mechanisms.aggregates.sampling import FULL_BATCH, Sampling
-from dpfit.privacy.check import count, one_of, positive
+from dpfit.privacy.validate import integer, option, positive
 
 
 @dataclass(frozen=True)
 class Aggregate(Interactive):
     """A private mean of contributions, at most ``rounds`` times.
 
-    It couples sampling, clipping, noise and accounting. All that is done with its answers is post-processing.
+    It couples sampling, clipping, noise and accounting. All that is done with its answers is
+    post-processing.
 
     Parameters
     ----------
@@ -42,13 +43,14 @@ class Aggregate(Interactive):
     per: str = "record"
 
     def __post_init__(self) -> None:
-        count("n", self.n)
-        count("rounds", self.rounds)
+        integer("n", self.n)
+        integer("rounds", self.rounds)
         positive("noise_multiplier", self.noise_multiplier)
-        one_of("relation", self.relation, ("replace", "add_remove"))
+        option("relation", self.relation, ("replace", "add_remove"))
         if self.per not in self.units:
             raise ValueError(
-                f"per must be {' or '.join(map(repr, self.units))}, got {self.per!r}; convert the guarantee with "
+                f"per must be {' or '.join(map(repr, self.units))}, got {self.per!r}; convert "
+                "the guarantee with "
                 "to_user(max_rows)"
             )
         _ = self.event
@@ -76,7 +78,9 @@ class Aggregate(Interactive):
         return state | {"round": state["round"] + 1}, answer
 
     @abstractmethod
-    def answer(self, state: State, contribution: Contribution, data: View, run: Run) -> tuple[State, Any]:
+    def answer(
+        self, state: State, contribution: Contribution, data: View, run: Run
+    ) -> tuple[State, Any]:
         """Return the state and the private mean of the records of this round."""
 
     def finish(self, state: State) -> None:

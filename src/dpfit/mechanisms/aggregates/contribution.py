@@ -26,13 +26,16 @@ ROUNDING = 1 + 2.0**-40
 
 
 class Contribution(ABC):
-    """What a record contributes to a sum. An aggregate relies on ``bound``, and `total` must enforce it."""
+    """What a record adds to a sum. Aggregates rely on ``bound``, which `total` must enforce."""
+
+    non_negative: bool = False
+    """Whether `total` enforces vectors without negative entries."""
 
     if TYPE_CHECKING:
 
         @property
         def bound(self) -> float:
-            """Largest l2 norm of one record's vector, before it is rounded to the grid: a field or a property."""
+            """Largest l2 norm of a record's vector, before rounding: a field or a property."""
 
         @property
         def dimension(self) -> int:
@@ -40,10 +43,10 @@ class Contribution(ABC):
 
     @abstractmethod
     def total(self, data: Dataset, grid: Grid) -> Steps:
-        """Return the exact sum over the records, in steps of the grid; at a stack of points one sum for each."""
+        """Return the exact sum over the records, in grid steps; one sum for each stacked point."""
 
     def sensitivity(self, relation: str) -> float:
-        """Return how far one record moves the sum before rounding, if every round sees all records."""
+        """Return the sensitivity of the sum before rounding, if every round sees all records."""
         return self.bound if relation == "add_remove" else 2 * self.bound
 
 
@@ -65,8 +68,12 @@ class Gradient(Contribution):
 
     def sensitivity(self, relation: str) -> float:
         radius = self.problem.radius
-        # The constants hold within the radius. Outside of it only clipping bounds what a record does.
-        if radius is not None and not np.max(np.sum(self.point**2, axis=-1)) <= (radius * ROUNDING) ** 2:
+        # The constants hold within the radius. Outside of it only clipping bounds what a record
+        # does.
+        if (
+            radius is not None
+            and not np.max(np.sum(self.point**2, axis=-1)) <= (radius * ROUNDING) ** 2
+        ):
             return super().sensitivity(relation)
         return self.problem.clipped_sensitivity(self.clip_norm, relation)
 
@@ -78,16 +85,24 @@ class Gradient(Contribution):
 
 
 def clipped_sums(
-    data: Dataset, loss: Loss, points: Floats, *, grid: Grid, taken: Flags | None = None, **guards: Unpack[Guards]
+    data: Dataset,
+    loss: Loss,
+    points: Floats,
+    *,
+    grid: Grid,
+    taken: Flags | None = None,
+    **guards: Unpack[Guards],
 ) -> Steps:
-    """Return what `Dataset.clipped_sum` gives at each of the points (k, d), by the fastest pass for loss and data.
+    """Return `Dataset.clipped_sum` at each of the points (k, d), by the fastest pass.
 
     With ``taken`` (k, n) each point has its own batch: the records that are marked for it.
 
     >>> from dpfit.data.dataset import InMemory
     >>> from dpfit.losses import Squared
     >>> records = InMemory([[3.0, 4.0], [1.0, 0.0]], [0.0, -1.0])
-    >>> clipped_sums(records, Squared(), np.array([[1.0, 0.0], [0.0, 0.0]]), clip=1.0, grid=Grid(-3))
+    >>> clipped_sums(
+    ...     records, Squared(), np.array([[1.0, 0.0], [0.0, 0.0]]), clip=1.0, grid=Grid(-3)
+    ... )
     array([[13,  6],
            [ 8,  0]])
     """
@@ -97,10 +112,15 @@ def clipped_sums(
     whole = data.whole if isinstance(loss, GLM) else None
     if isinstance(loss, GLM) and whole is not None and isinstance(whole.rows, np.ndarray):
         marks = EVERY_RECORD if taken is None else taken
-        return many_clipped_sums(whole.rows, whole.labels, points, loss, grid=grid, taken=marks, **guards)
+        return many_clipped_sums(
+            whole.rows, whole.labels, points, loss, grid=grid, taken=marks, **guards
+        )
     if taken is None:
         return data.clipped_sum(loss, points, grid=grid, **guards)
     batches = zip(points, taken, strict=True)
     return np.array(
-        [data.clipped_sum(loss, point, grid=grid, index=np.flatnonzero(marks), **guards) for point, marks in batches]
+        [
+            data.clipped_sum(loss, point, grid=grid, index=np.flatnonzero(marks), **guards)
+            for point, marks in batches
+        ]
     )

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from dpfit.data.view import View
 from dpfit.noise.coins import LEAST
-from dpfit.privacy.check import count, probability
 from dpfit.privacy.event import Event, Parallel, Repeated, Sampled
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer, probability
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Sampling(Spec, ABC):
     """Which records a round sees."""
 
     sees_all: ClassVar[bool] = False
-    """Whether every round sees all records: then rounds may share one noise multiplier unequally."""
+    """Whether every round sees all records: then rounds may share one noise multiplier unequally.
+    """
     arrives: ClassVar[bool] = False
     """Whether the records of a round arrive with it."""
 
@@ -61,10 +62,10 @@ FULL_BATCH = FullBatch()
 
 @dataclass(frozen=True)
 class Poisson(Sampling):
-    """Each round sees each record with probability ``rate``, by a fresh coin. The size of a batch is private.
+    """Each round includes each record independently with probability ``rate``; sizes are private.
 
-    Sensitivity: a record that is replaced in a batch moves the sum by at most twice what one that leaves does, so
-    ``zero_out`` is 1/2 under replace-one.
+    Sensitivity: a record that is replaced in a batch moves the sum by at most twice what one that
+    leaves does, so ``zero_out`` is 1/2 under replace-one.
     """
 
     kind = "poisson_sampling"
@@ -75,7 +76,9 @@ class Poisson(Sampling):
             raise ValueError(f"rate must be at least 2**-50, got {self.rate!r}")
 
     def event(self, call: Event, rounds: int, relation: str, n: int) -> Event:
-        return Repeated(Sampled(call, self.rate, zero_out=0.5 if relation == "replace" else 1.0), rounds)
+        return Repeated(
+            Sampled(call, self.rate, zero_out=0.5 if relation == "replace" else 1.0), rounds
+        )
 
     def take(self, data: View, index: int, rounds: int) -> View:
         return data.sample(rate=self.rate)
@@ -86,13 +89,13 @@ class Poisson(Sampling):
 
 @dataclass(frozen=True)
 class FixedSize(Sampling):
-    """Each round sees a uniformly random set of ``size`` records. It needs a public number of records: replace-one."""
+    """Each round sees a uniformly random set of ``size`` records; n is public: replace-one."""
 
     kind = "fixed_size_sampling"
     size: int
 
     def __post_init__(self) -> None:
-        count("size", self.size)
+        integer("size", self.size)
 
     def event(self, call: Event, rounds: int, relation: str, n: int) -> Event:
         if relation != "replace":
@@ -110,7 +113,7 @@ class FixedSize(Sampling):
 
 @dataclass(frozen=True)
 class SinglePass(Sampling):
-    """Each record is in one round, by its random position. Rounds are disjoint: a record pays for one of them."""
+    """Each record is in one round, by its random position: rounds are disjoint."""
 
     kind = "single_pass"
 
@@ -126,7 +129,10 @@ class SinglePass(Sampling):
 
 @dataclass(frozen=True)
 class Arriving(Sampling):
-    """Each round sees the batch that arrived. That no record arrives twice is declared: a plan's basis must say so."""
+    """Each round sees the batch that arrived; that no record arrives twice is declared.
+
+    A plan's basis must state this assumption.
+    """
 
     kind = "arriving"
     arrives = True

@@ -1,4 +1,4 @@
-"""Schedules: how the rounds of a descent share noise, and how much each iterate weighs in the output."""
+"""Schedules: how rounds of a descent share noise, and the weight of each iterate."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.privacy.check import count, non_negative, probability
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import integer, non_negative, probability
 
 Floats = NDArray[np.float64]
 
 EVEN = 0.4
-"""Fraction of the squared budget that all steps share evenly if ``noise_decay`` shares out the rest."""
+"""Fraction of the squared budget that all steps share evenly if ``noise_decay`` shares out the
+rest.
+"""
 
 
 @dataclass(frozen=True)
 class Schedule(Spec):
-    """Weights of a descent's steps, in the noise and in the average of iterates; a function of few numbers.
+    """Weights of a descent's steps in noise and in the averaged output, from few numbers.
 
     Parameters
     ----------
@@ -32,11 +34,11 @@ class Schedule(Spec):
     average : float
         Fraction of the iterates, from the end, that the output averages; 0 gives the last iterate.
     growth : float
-        g > 0 weighs step k by (1 - g)**-(k + 1) in the average, and by its root in the noise. This is optimal for an
-        objective of strong convexity g / step_size ([LD] Theorem F.2, corrected).
+        g > 0 weighs step k by (1 - g)**-(k + 1) in the average, and by its root in the noise. This
+        is optimal for an objective of strong convexity g / step_size ([LD] Theorem F.2, corrected).
     noise_decay : float
-        x > 0 gives less noise to steps whose noise is still felt in the output, along a direction that forgets all
-        but exp(-x) of the start.
+        x > 0 gives less noise to steps whose noise is still felt in the output, along a direction
+        that forgets all but exp(-x) of the start.
     """
 
     kind = "schedule"
@@ -48,7 +50,7 @@ class Schedule(Spec):
     noise_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        count("steps", self.steps)
+        integer("steps", self.steps)
         probability("average", self.average)
         for name in ("momentum", "growth"):
             if not 0 <= getattr(self, name) < 1:
@@ -58,7 +60,8 @@ class Schedule(Spec):
         with np.errstate(all="ignore"):
             if not np.isfinite(1 / np.sqrt(self.budget_fractions)).all():
                 raise ValueError(
-                    f"growth must leave finite noise for {self.steps} steps, got infinite noise for the first; "
+                    f"growth must leave finite noise for {self.steps} steps, got infinite noise "
+                    "for the first; "
                     "reduce growth"
                 )
 
@@ -73,9 +76,10 @@ class Schedule(Spec):
     def budget_fractions(self) -> Floats:
         """The fraction of the squared GDP budget that each step spends; they sum to 1.
 
-        Noise of variance v_k leaves sum K_k**2 v_k in the average, with the `influence` K_k of step k. For a given sum
-        of 1 / v_k this is least if 1 / v_k is proportional to abs(K_k) (Cauchy and Schwarz). That is for one rate of
-        forgetting; for others, steps share `EVEN` of the budget evenly.
+        Noise of variance v_k leaves sum K_k**2 v_k in the average, with the `influence` K_k of step
+        k. For a given sum of 1 / v_k this is least if 1 / v_k is proportional to abs(K_k) (Cauchy
+        and Schwarz). That is for one rate of forgetting; for others, steps share `EVEN` of the
+        budget evenly.
         """
         if not self.noise_decay:
             roots = np.exp(0.5 * self._log_weights)
@@ -86,10 +90,10 @@ class Schedule(Spec):
         return np.asarray((1 - EVEN) * influence / influence.sum() + EVEN / self.steps)
 
     def influence(self, decay: Floats) -> Floats:
-        """Return how much of a move in each step (row) is left in the output, for each direction (column).
+        """Return what is left in the output of a move in each step (row), by direction (column).
 
-        ``decay`` is the curvature of a direction times step_size * steps / (1 - momentum), the time of the descent. A
-        move that starts a velocity counts for all that it comes to in the end.
+        ``decay`` is the curvature of a direction times step_size * steps / (1 - momentum), the time
+        of the descent. A move that starts a velocity counts for all that it comes to in the end.
         """
         pull: Any = self._pull(decay)
         point: Any = np.zeros(len(decay))
@@ -98,14 +102,15 @@ class Schedule(Spec):
             pull, point = float(pull[0]), 0.0
         velocity, left = point, []
         for weight in reversed(self.average_weights.tolist()):
-            # How the output changes with point and velocity after this step, from those after the next.
+            # How the output changes with point and velocity after this step, from those after the
+            # next.
             following = point + velocity
             point, velocity = weight + point - pull * following, self.momentum * following
             left.append((1 - self.momentum) * (point + velocity))
         return np.array(left[::-1]).reshape(self.steps, len(decay))
 
     def remaining(self, decay: Floats) -> Floats:
-        """Return how much of the start is left in the output, for each direction (see `influence`)."""
+        """Return what is left of the start in the output, by direction (see `influence`)."""
         pull = self._pull(decay)
         point, velocity, average = np.ones(len(decay)), np.zeros(len(decay)), np.zeros(len(decay))
         for weight in self.average_weights:
@@ -115,8 +120,10 @@ class Schedule(Spec):
         return average
 
     def _pull(self, decay: Floats) -> Floats:
-        """The part of a point that one step takes away, kept in the range in which a descent settles."""
-        return np.asarray(np.minimum(decay / self.steps * (1 - self.momentum), 1.9 * (1 + self.momentum)))
+        """The part of a point that one step removes, kept in the range where descents settle."""
+        return np.asarray(
+            np.minimum(decay / self.steps * (1 - self.momentum), 1.9 * (1 + self.momentum))
+        )
 
     @property
     def _log_weights(self) -> Floats:

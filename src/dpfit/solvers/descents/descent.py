@@ -16,7 +16,7 @@ from dpfit.core.algorithm import DECLARED_N
 from dpfit.data.dataset import Dataset
 from dpfit.data.view import View
 from dpfit.losses.base import Loss
-from dpfit.losses.custom import vouched
+from dpfit.losses.custom import declared_basis
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.contribution import Gradient
@@ -34,7 +34,8 @@ class Descent(Interactive):
     predicted : Risk, optional
         Risk that was predicted when the descent was planned.
     fallback : Descent, optional
-        What runs on data with fewer public records than the optimizer needs. It does the same event.
+        What runs on data with fewer public records than the optimizer needs. It does the same
+        event.
     """
 
     kind = "descent"
@@ -94,15 +95,16 @@ class Descent(Interactive):
 
     @property
     def batched(self) -> bool:
-        """Whether runs can be made side by side: a stack of points asks for one pass over the same records."""
+        """Whether runs can be vectorized: stacked points need one pass over the same records."""
         return self.optimizer.stacks and self.aggregate.stacks and self.aggregate.sampling.sees_all
 
     def check(self, data: View) -> None:
+        self.aggregate.check(data)
         if self.fallback is None and not self._has_public(data):
             raise self._too_few_public()
 
     def setting(self, public: Dataset) -> Any:
-        """Return what the optimizer takes from public records, its predicted risk included; it costs no privacy."""
+        """Return the optimizer's setting from public records, with predicted risk; it is free."""
         return self.optimizer.setting(self.problem, self.aggregate, public)
 
     def _has_public(self, data: View) -> bool:
@@ -112,7 +114,8 @@ class Descent(Interactive):
     def _too_few_public(self) -> ValueError:
         least = self.optimizer.needs_public(self.problem)
         return ValueError(
-            f"{self.optimizer.kind} needs at least {least} public records with this loss; pass public records with the "
+            f"{self.optimizer.kind} needs at least {least} public records with this loss; pass "
+            "public records with the "
             "data, or pass clip_norm"
         )
 
@@ -135,7 +138,11 @@ class Descent(Interactive):
         problem, optimizer = running.problem, running.optimizer
         contribution = optimizer.ask(problem, state["optimizer"])
         aggregate, answer = running.aggregate.step(state["aggregate"], contribution, data, run)
-        told = state["optimizer"] if isinstance(answer, Halted) else optimizer.tell(problem, state["optimizer"], answer)
+        told = (
+            state["optimizer"]
+            if isinstance(answer, Halted)
+            else optimizer.tell(problem, state["optimizer"], answer)
+        )
         return state | {"aggregate": aggregate, "optimizer": told}, answer
 
     def finish(self, state: State) -> Any:
@@ -147,7 +154,7 @@ class Descent(Interactive):
         return ()
 
     def run_many(self, data: View, run: Run, count: int) -> Sequence[Any]:
-        """Draw independent outputs, each distributed as one call of `run`: one pass and one draw a step for all."""
+        """Draw independent outputs like `run`, with one pass and one draw a step for all."""
         if not self.batched:
             return [self.run(data, run) for _ in range(count)]
         state = self.init(data, run)
@@ -166,8 +173,11 @@ def trajectory_step(descent: Descent, budget: Budget, *assumptions: Assumption) 
 
 def trajectory_basis(loss: Loss, budget: Budget) -> Basis:
     """Return why all iterates together are private."""
-    assumptions = [Assumption("the gradient of each record is clipped", "enforced")]
+    clipped = "the gradient of each record" if budget.unit == "record" else "the mean of each user"
+    assumptions = [Assumption(f"{clipped} is clipped", "enforced")]
     if budget.relation == "add_remove":
         assumptions.append(DECLARED_N)
     theorem = "adaptive Gaussian steps [LD, Lemma C.1]"
-    return vouched(Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact"), loss)
+    return declared_basis(
+        Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact"), loss
+    )

@@ -20,7 +20,9 @@ class Optimizer(Spec, ABC):
     """A pure rule over public facts, public records and released answers: it is post-processing."""
 
     stacks: ClassVar[bool] = False
-    """Whether the rule treats a stack of points (k, d) as it treats one point: audits then run side by side."""
+    """Whether the rule treats a stack of points (k, d) as it treats one point: audits then run side
+    by side.
+    """
     resumable: ClassVar[bool] = True
     """Whether the state holds plain values only, so that it can be stored."""
 
@@ -33,7 +35,7 @@ class Optimizer(Spec, ABC):
 
     @abstractmethod
     def bounds(self, problem: Minimize) -> tuple[float, ...]:
-        """Return the least and the largest bound that a contribution may have, where they are known."""
+        """Return the least and the largest possible bound of a contribution, where known."""
 
     @abstractmethod
     def init(self, problem: Minimize, aggregate: Aggregate, public: Dataset | None) -> State:
@@ -49,17 +51,20 @@ class Optimizer(Spec, ABC):
 
     @abstractmethod
     def result(self, problem: Minimize, state: State) -> Any:
-        """Return the output after any number of answers; of stacked states, one output for each run."""
+        """Return the output after any number of answers; one for each of the stacked states."""
 
     def stack(self, state: State, count: int) -> State:
         """Return the state of ``count`` runs side by side; arrays are repeated."""
         return {
-            name: np.tile(part, (count, 1)) if isinstance(part, np.ndarray) else part for name, part in state.items()
+            name: np.tile(part, (count, 1)) if isinstance(part, np.ndarray) else part
+            for name, part in state.items()
         }
 
     def setting(self, problem: Minimize, aggregate: Any, public: Dataset) -> Any:
         """Return what this optimizer takes from public records; by default it takes nothing."""
-        raise ValueError(f"{self.kind} takes nothing from public records; use warm_start_gd or pda_dpmd")
+        raise ValueError(
+            f"{self.kind} takes nothing from public records; use warm_start_gd or pda_dpmd"
+        )
 
     def diagnostics(self, state: State) -> dict[str, Any]:
         """Return public facts about the first state, for callers who ask for diagnostics."""

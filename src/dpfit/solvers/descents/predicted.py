@@ -1,6 +1,7 @@
 """Predicted excess risk of a descent, on reference designs.
 
-Only public facts enter, and they decide about accuracy, never about privacy. Evidence: docs/explanation/choosing.md.
+Only public facts enter, and they decide about accuracy, never about privacy. Evidence:
+docs/explanation/choosing.md.
 """
 
 from __future__ import annotations
@@ -10,23 +11,36 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Risk
+from dpfit.core import Minimize, Risk
+from dpfit.core.reference_designs import (
+    Design,
+    clipping_excess_risk,
+    power_mean_risk,
+    reference_designs,
+    within,
+)
 from dpfit.solvers.descents.descent import Descent
-from dpfit.solvers.descents.momentum import Momentum
+from dpfit.solvers.descents.momentum import Momentum, shrinkage_factor
 from dpfit.solvers.descents.scales import (
     CLIP,
+    USER_CLIP,
     effective_curvature_fraction,
     gradient_bound,
     natural_unit,
     slope_bound,
+    user_radius,
 )
-from dpfit.solvers.reference_designs import Design, clipping_excess_risk, power_mean_risk, reference_designs, within
 
 Floats = NDArray[np.float64]
 
 CLIP_BIAS = 0.0019
-"""Excess risk by clipping the gradients of a classification loss to 0.6 of their bound, over the Lipschitz constant and
+"""Excess risk by clipping the gradients of a classification loss to 0.6 of their bound, over the
+Lipschitz constant and
 the standard deviation of margins; measured by benchmarks/calibrate_auto.py."""
+
+FEW_ROWS = 2.0
+"""Rows of a user up to which clipping its mean costs as much as clipping a record; beyond, the cost
+falls with the square of the rows. Set on 3000 users of 2 rows, 2000 of 5 and 4000 of 10."""
 
 _DIRECTIONS = 500
 """In how many directions a descent is followed, at most, to predict its risk."""
@@ -35,23 +49,25 @@ _DIRECTIONS = 500
 def predicted_risk(descent: Descent) -> Risk:
     """Return the power mean of `risk_on` over the reference designs."""
     problem = descent.problem
-    design = reference_designs(problem, slope_bound(problem, _moves(descent).clip_norm), natural_unit(problem))
-    return Risk(power_mean_risk(design, lambda each: risk_on(each, descent, problem.ridge)), "excess empirical risk")
+    design = reference_designs(
+        problem, slope_bound(problem, _moves(descent).clip_norm), natural_unit(problem)
+    )
+    return Risk(
+        power_mean_risk(design, lambda each: risk_on(each, descent, problem.ridge)),
+        "excess empirical risk",
+    )
 
 
 def risk_on(design: Design, descent: Descent, ridge: float | Floats) -> float:
-    """Return what the start leaves, what noise adds, and the bias by clipping, on one reference design.
+    """Return what the start leaves, noise adds and clipping biases, on one reference design.
 
-    Exact on a quadratic before the output is shrunk: `Schedule.remaining` of the start, and `collected` noise. A
-    clipped slope does not bend: descent feels `effective_curvature_fraction` of the curvature.
+    Exact on a quadratic before the output is shrunk: `Schedule.remaining` of the start, and
+    `collected` noise. A clipped slope does not bend: descent feels `effective_curvature_fraction`
+    of the curvature.
     """
     problem, moves = descent.problem, _moves(descent)
-    share = min(1.0, moves.clip_norm / (slope_bound(problem, moves.clip_norm) * design.length))
-    if design.errors:
-        fraction = within(share, design.errors) / within(1.0, design.errors)
-    else:
-        fraction = effective_curvature_fraction(problem, share)
-    decay = moves.time * (fraction * design.curvatures + ridge)
+    per = descent.aggregate.per
+    decay = moves.time * (effective_curvatures(design, problem, moves.clip_norm, per) + ridge)
     # Beyond so many directions curvatures lie close together, and a few of them tell of the others.
     few = (
         decay
@@ -62,16 +78,31 @@ def risk_on(design: Design, descent: Descent, ridge: float | Floats) -> float:
     if few is not decay:
         remaining, variance = np.interp(decay, few, remaining), np.interp(decay, few, variance)
     length = float(np.sum(design.squares * (1 - remaining) ** 2 + variance))
-    kept = 1 - min(1.0, moves.shrinkage / length) if length else 1.0
-    left = design.squares * (1 - kept * (1 - remaining)) ** 2
-    return design.excess(left + kept**2 * variance, ridge) + _clip_bias(descent, design)
+    factor = float(shrinkage_factor(np.array(length), moves.shrinkage, moves.reached, moves.least))
+    left = design.squares * (1 - factor * (1 - remaining)) ** 2
+    excess = design.excess(left + factor**2 * variance, ridge)
+    bias = clip_bias(problem, moves.clip_norm, design, per)
+    return excess + bias + _user_bias(descent, design)
+
+
+def effective_curvatures(
+    design: Design, problem: Minimize, clip_norm: float, per: str = "record"
+) -> Floats:
+    """Return the curvatures that descent with clipped gradients has on a design."""
+    whole = slope_bound(problem, clip_norm) if per == "record" else user_radius(problem)
+    share = min(1.0, clip_norm / (whole * design.length))
+    if design.errors:
+        fraction = within(share, design.errors) / within(1.0, design.errors)
+    else:
+        fraction = effective_curvature_fraction(problem, share)
+    return fraction * design.curvatures
 
 
 def collected(descent: Descent, decay: Floats) -> Floats:
-    """Return the variance of the noise in the output, for each direction (see `Schedule.influence`).
+    """Return the noise variance of the output by direction (see `Schedule.influence`).
 
-    It is that of one release, summed over the time of the descent, where nothing is forgotten and all steps spend the
-    same.
+    It is that of one release, summed over the time of the descent, where nothing is forgotten and
+    all steps spend the same.
     """
     moves = _moves(descent)
     deviation = descent.clipped_mean.deviation(descent.asked(moves.clip_norm))
@@ -80,23 +111,40 @@ def collected(descent: Descent, decay: Floats) -> Floats:
     return np.asarray((moves.time * deviation) ** 2 * np.sum(influence**2 / fractions, axis=0))
 
 
-def _clip_bias(descent: Descent, design: Design) -> float:
+def clip_bias(problem: Minimize, clip_norm: float, design: Design, per: str = "record") -> float:
     """Excess by clipping; none where rows are so short that nothing is clipped.
 
-    A margin loss is off by a share of what its margins are worth, as measured (`CLIP_BIAS`). A regression loss is off
-    by what a sample of so many records is off in so many dimensions (`clipping_excess_risk`).
+    A margin loss is off by a share of what its margins are worth, as measured (`CLIP_BIAS`). A
+    regression loss is off by what a sample of so many records is off in so many dimensions
+    (`clipping_excess_risk`).
     """
-    problem, slope, clip_norm = descent.problem, gradient_bound(descent.problem), _moves(descent).clip_norm
-    if not math.isfinite(slope) or clip_norm >= slope * design.length:
+    slope = gradient_bound(problem)
+    whole = (slope if per == "record" else user_radius(problem)) * design.length
+    if not math.isfinite(slope) or clip_norm >= whole:
         return 0.0
-    share = clip_norm / (slope * design.length)
+    share = clip_norm / whole
     if design.errors:
         off = clipping_excess_risk(share, design.errors) * slope * natural_unit(problem)
         return off * problem.dimension / problem.n
     return CLIP_BIAS * (1 - share) / (1 - CLIP) * slope * design.deviation / problem.bounds.row_norm
 
 
+def _user_bias(descent: Descent, design: Design) -> float:
+    """Excess by clipping means of few rows at `user_radius`; that of means of many rows is small.
+
+    The mean of m gradients is nearly symmetric, so clipping moves no minimizer, if m is large. At
+    two rows it is about what clipping a record at `USER_CLIP` does; it falls as `FEW_ROWS` says.
+    """
+    problem, rows = descent.problem, descent.problem.rows_per_user or 1.0
+    if descent.aggregate.per == "record" or rows <= 1 or not math.isfinite(gradient_bound(problem)):
+        return 0.0
+    off = CLIP_BIAS * (1 - USER_CLIP) / (1 - CLIP) * min(1.0, (FEW_ROWS / rows) ** 2)
+    return off * gradient_bound(problem) * design.deviation / problem.bounds.row_norm
+
+
 def _moves(descent: Descent) -> Momentum:
     if not isinstance(descent.optimizer, Momentum):
-        raise ValueError(f"risks are predicted for descents with momentum, got {descent.optimizer.kind!r}")
+        raise ValueError(
+            f"risks are predicted for descents with momentum, got {descent.optimizer.kind!r}"
+        )
     return descent.optimizer

@@ -1,4 +1,4 @@
-"""The rule that sets a descent from public facts: clipping norm, step size, momentum, schedule, shrinkage.
+"""The rule that sets a descent from public facts: clip norm, steps, momentum, shrinkage.
 
 The rule decides about accuracy, never about privacy.
 """
@@ -12,19 +12,19 @@ import numpy as np
 
 from dpfit.core import Minimize
 from dpfit.core.notes import Tuning
-from dpfit.losses.glm import Pinball, QuantileHuber
-from dpfit.losses.vector import VectorLoss
+from dpfit.core.reference_designs import half_range
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.momentum import Momentum, momentum_descent
 from dpfit.solvers.descents.predicted import collected
+from dpfit.solvers.descents.quantiles import quantile_time
 from dpfit.solvers.descents.scales import (
     CLIP,
     gradient_bound,
-    is_regression,
     isotropic_curvature,
     parameter_scale,
     relative_noise,
+    user_radius,
 )
 
 
@@ -35,23 +35,34 @@ class DescentTuning(Tuning):
     Parameters
     ----------
     margin_noise, residual_noise : pair of float
-        Levels of noise between which gradients come to be clipped at `CLIP`: of `relative_noise`, for regression
-        losses times the root of the dimension.
+        Levels of noise between which gradients come to be clipped at `CLIP`: of `relative_noise`,
+        for regression losses times the root of the dimension.
     min_clip : float
         Least clipping norm of regression losses, as a share of the gradient bound.
     loud, quiet : pair of float
-        Levels of `relative_noise` times the root of n between which regression losses come to be clipped at
-        ``min_clip``, and behind a map at `CLIP`.
+        Levels of `relative_noise` times the root of n between which regression losses come to be
+        clipped at ``min_clip``, and behind a map at `CLIP`.
     collected_noise : float
         Noise that a flat direction may collect, in units of `parameter_scale`.
     forgetting_time : float
-        How long a direction must be descended to forget its noise, in units of the inverse curvature.
+        How long a direction must be descended to forget its noise, in units of the inverse
+        curvature.
     average, average_at_corners : float
-        Fraction of the iterates that are averaged. Losses with corners take short steps: fewer iterates are late.
+        Fraction of the iterates that are averaged. Losses with corners take short steps: fewer
+        iterates are late.
     decay, decay_behind_map : float
-        How much of the forgetting of isotropic rows the noise schedule counts on; less if rows are not known.
+        How much of the forgetting of isotropic rows the noise schedule counts on; less if rows are
+        not known.
     shrinkage : float
         How much of James and Stein's shrinkage is made: half has three quarters of the gain.
+    class_noise : pair of float (this and the next two by benchmarks/calibrate_descents.py)
+        Levels of `relative_noise` between which a loss of several classes comes to be clipped at
+        ``class_clip`` instead of `CLIP`.
+    class_clip : float
+        Least clipping norm of a loss of several classes, as a share of the gradient bound.
+    class_factor : float
+        Least factor of the output of a loss of several classes, as a share of the fraction of the
+        way that the descent comes.
     """
 
     kind = "descent_tuning"
@@ -68,25 +79,47 @@ class DescentTuning(Tuning):
     decay: float = 0.15
     decay_behind_map: float = 0.3
     shrinkage: float = 0.5
+    class_noise: tuple[float, float] = (0.02, 0.06)
+    class_clip: float = 0.35
+    class_factor: float = 0.25
 
 
 TUNING = DescentTuning()
 
 
-def default_clip_norm(problem: Minimize, relation: str, noise_multiplier: float, *, behind_map: bool = False) -> float:
+def default_clip_norm(
+    problem: Minimize,
+    relation: str,
+    noise_multiplier: float,
+    *,
+    behind_map: bool = False,
+    per: str = "record",
+) -> float:
     """Return the clipping norm where the caller gives none; infinite if gradients have no bound.
 
-    Clipping lowers the noise but moves the minimizer: the more noise, the more is clipped. The minimizer of a clipped
-    margin loss is another one. A regression loss only cares less for outliers: where errors are symmetric, its
-    minimizer moves no more than that of a sample does. So it is clipped at less noise, and harder where noise adds
-    more than that. Behind a map that makes rows isotropic, nothing is clipped where noise adds less than a sample.
+    Clipping lowers the noise but moves the minimizer: the more noise, the more is clipped. The
+    minimizer of a clipped margin loss is another one. A regression loss only cares less for
+    outliers: where errors are symmetric, its minimizer moves no more than that of a sample does. So
+    it is clipped at less noise, and harder where noise adds more than that. Behind a map that makes
+    rows isotropic, nothing is clipped where noise adds less than a sample. A loss of several
+    classes is clipped harder at much noise: its gradients stay near the bound for longer. Means
+    over the records of a user are clipped at `user_radius`.
     """
+    if per == "user" and (problem.rows_per_user or 1.0) > 1:
+        return user_radius(problem)
     bound = gradient_bound(problem)
-    # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one would change that.
-    if isinstance(problem.loss, Pinball | QuantileHuber) or not math.isfinite(bound):
+    # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one
+    # would change that.
+    if problem.loss.is_quantile or not math.isfinite(bound):
         return bound
     noise = relative_noise(problem, relation, noise_multiplier)
-    if not is_regression(problem):
+    if _has_classes(problem):
+        levels, shares = (
+            (*TUNING.margin_noise, *TUNING.class_noise),
+            (1.0, CLIP, CLIP, TUNING.class_clip),
+        )
+        return bound * float(np.interp(noise, levels, shares))
+    if not problem.loss.is_regression:
         return bound * float(np.interp(noise, TUNING.margin_noise, (1.0, CLIP)))
     level = math.log(noise * math.sqrt(problem.n))
     if behind_map:
@@ -105,31 +138,45 @@ def tune_descent(
     max_passes: int,
     clip_norm: float | None = None,
     moment: float = math.inf,
+    per: str = "record",
 ) -> Descent:
-    """Return a descent set from public facts: as long as a direction without curvature collects little noise.
+    """Return a descent set from public facts; its length limits noise in flat directions.
 
-    After time S = steps * step_size / (1 - momentum) such a direction has collected noise of deviation
-    S * sensitivity * noise_multiplier / n, whatever the number of steps. Curved directions forget theirs. S is set so
-    that this is ``collected_noise`` times `parameter_scale`. It is less if not even isotropic rows would bend the loss
-    enough to forget the noise. The descent makes all passes that are allowed, with steps in the stable range.
-    Momentum is used only if these steps do not come to S; it remembers a twenty-fourth of the passes at most.
-    Where the second ``moment`` of rows in any direction is known, the stable range is wider, and momentum, which
-    rings between the flat parts of a loss, is not needed.
+    After time S = steps * step_size / (1 - momentum) such a direction has collected noise of
+    deviation S * sensitivity * noise_multiplier / n, whatever the number of steps. Curved
+    directions forget theirs. S is set so that this is ``collected_noise`` times `parameter_scale`.
+    It is less if not even isotropic rows would bend the loss enough to forget the noise; several
+    classes are descended for all of S, and `_shrunk_by_progress` decides from the output. The
+    descent makes all passes that are allowed, with steps in the stable range. Momentum is used only
+    if these steps do not come to S; it remembers a twenty-fourth of the passes at most. Where the
+    second ``moment`` of rows in any direction is known, the stable range is wider, and momentum,
+    which rings between the flat parts of a loss, is not needed.
     """
     mapped = math.isfinite(moment)
     if clip_norm is None:
-        clip_norm = default_clip_norm(problem, relation, noise_multiplier, behind_map=mapped)
+        clip_norm = default_clip_norm(
+            problem, relation, noise_multiplier, behind_map=mapped, per=per
+        )
     if not math.isfinite(clip_norm):
-        raise ValueError("clip_norm must be given for a loss whose gradients have no bound; or bound labels or slopes")
+        raise ValueError(
+            "clip_norm must be given for a loss whose gradients have no bound; or bound labels "
+            "or slopes"
+        )
     scale, constants = parameter_scale(problem), problem.constants(relation)
-    curvature = isotropic_curvature(problem, clip_norm)
+    curvature = isotropic_curvature(problem, clip_norm, per)
+    shrinks_by_progress = _has_classes(problem) and problem.region is None
     time = TUNING.collected_noise * scale * problem.n
     time /= noise_multiplier * problem.clipped_sensitivity(clip_norm, relation)
-    time *= min(1.0, time * curvature / TUNING.forgetting_time)
+    if not shrinks_by_progress:
+        time *= min(1.0, time * curvature / TUNING.forgetting_time)
+    if problem.loss.is_quantile and math.isfinite(half_range(problem)):
+        sensitivity = problem.clipped_sensitivity(clip_norm, relation)
+        time = quantile_time(problem, noise_multiplier * sensitivity / problem.n)
     momentum = max(0.0, 1 - 24 / max_passes)
     if constants.smooth:
         bend = constants.smoothness * min(1.0, moment / problem.bounds.row_norm**2) + problem.ridge
-        # Steps of 1.5 (1 + momentum) / bend come to the time if (1 + momentum) / (1 - momentum) is at least this.
+        # Steps of 1.5 (1 + momentum) / bend come to the time if (1 + momentum) / (1 - momentum) is
+        # at least this.
         needed = time * bend / (1.5 * max_passes)
         momentum = min(momentum, max(0.0, (needed - 1) / (needed + 1))) if not mapped else 0.0
         longest = 1.5 * (1 + momentum) / bend
@@ -142,22 +189,60 @@ def tune_descent(
     decay = TUNING.decay_behind_map if mapped else TUNING.decay
     noise_decay = decay * max_passes * step_size / (1 - momentum) * curvature
     schedule = Schedule(max_passes, momentum, average, noise_decay=noise_decay)
-    descent = momentum_descent(problem, relation, noise_multiplier, step_size, clip_norm, schedule)
-    optimizer = Momentum(step_size, clip_norm, schedule, _shrinkage(descent, step_size, clip_norm))
-    return replace(descent, optimizer=optimizer)
+    descent = momentum_descent(
+        problem, relation, noise_multiplier, step_size, clip_norm, schedule, per=per
+    )
+    moves = Momentum(step_size, clip_norm, schedule)
+    if shrinks_by_progress:
+        moves = _shrunk_by_progress(descent, moves, curvature)
+    else:
+        moves = replace(moves, shrinkage=_shrinkage(descent, step_size, clip_norm))
+    return replace(descent, optimizer=moves)
+
+
+def _has_classes(problem: Minimize) -> bool:
+    """Whether the loss has a logit for each of several classes."""
+    return problem.loss.slope_relation == "softmax"
+
+
+def _shrunk_by_progress(descent: Descent, moves: Momentum, curvature: float) -> Momentum:
+    """Return the optimizer of several classes, whose output is shrunk by as much as it is noise.
+
+    A descent of time S without curvature ends at -S times a mean gradient, noise included. Where
+    the loss has the curvature h, the best multiple of that point is James and Stein's factor over
+    the fraction of the way that was made, 1 - exp(-h S). A shorter descent and a shrunk output
+    both guard against noise: making both costs most where the minimizer is far away, as for
+    classes that rows separate. So the descent is long, and the norm of the released output says
+    how much of it is noise. This is post-processing of released values.
+    """
+    problem = descent.problem
+    decay = np.array([moves.time * (curvature + problem.ridge)])
+    return replace(
+        moves,
+        shrinkage=problem.dimension * float(collected(descent, decay)[0]),
+        # Momentum may overshoot, and at a tiny budget a descent does not move.
+        reached=float(np.clip(1 - moves.schedule.remaining(decay)[0], 1e-12, 1.0)),
+        least=TUNING.class_factor * min(1.0, moves.time * curvature),
+    )
 
 
 def _shrinkage(descent: Descent, step_size: float, clip_norm: float) -> float:
     """The squared length by which `james_stein` shrinks the output of a descent.
 
-    The noise is that of isotropic rows. With a part c of (d - 2) / d of its mean square, the mean squared error falls
-    by c (2 - c) of what it does with all of it. Where rows favour a direction, the parameter is longer and noise less
-    along it, and half spoils much less. There is none in a domain, where noise is cut off, and none for losses of
-    points: these have no size that says little.
+    The noise is that of isotropic rows. With a part c of (d - 2) / d of its mean square, the mean
+    squared error falls by c (2 - c) of what it does with all of it. Where rows favour a direction,
+    the parameter is longer and noise less along it, and half spoils much less. There is none in a
+    domain, where noise is cut off, and none for losses of points: these have no size that says
+    little.
     """
     problem, schedule = descent.problem, descent.clipped_mean.schedule
-    if problem.region is not None or isinstance(problem.loss, VectorLoss) or schedule is None:
+    if problem.region is not None or not problem.loss.reads_labels or schedule is None:
         return 0.0
     time = schedule.steps * step_size / (1 - schedule.momentum)
-    decay = time * (isotropic_curvature(problem, clip_norm) + problem.ridge)
-    return TUNING.shrinkage * max(0, problem.dimension - 2) * float(collected(descent, np.array([decay]))[0])
+    curvature = isotropic_curvature(problem, clip_norm, descent.aggregate.per)
+    decay = time * (curvature + problem.ridge)
+    return (
+        TUNING.shrinkage
+        * max(0, problem.dimension - 2)
+        * float(collected(descent, np.array([decay]))[0])
+    )

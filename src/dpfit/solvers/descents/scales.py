@@ -8,58 +8,84 @@ from __future__ import annotations
 import math
 
 from dpfit.core import Minimize
-from dpfit.losses.glm import GLM, Logistic
-from dpfit.losses.softmax import Softmax
-from dpfit.losses.vector import VectorLoss
+from dpfit.core.reference_designs import half_range
+
+QUANTILE_DENSITY = 2.3
+"""Assumed density of residuals at a quantile, over half the label range: that of normal ones at the
+quantile 0.75, whose standard deviation is 0.14."""
 
 CLIP = 0.6
 """The share of the Lipschitz constant at which gradients are clipped where there is much noise."""
 
 
+USER_CLIP = 0.4
+"""Radius of a user's mean gradient over the Lipschitz constant and the inverse root of its rows.
+
+About the standard deviation of a logistic slope: near the optimum the mean of m gradients is as
+long as this over the root of m.
+"""
+
+
+def user_radius(problem: Minimize) -> float:
+    """Return the clip norm of a user's mean gradient; infinite if gradients have no bound.
+
+    A user of one row is a record, which is clipped at the Lipschitz constant.
+    """
+    rows = 1.0 if problem.rows_per_user is None else problem.rows_per_user
+    return gradient_bound(problem) * (USER_CLIP / math.sqrt(rows) if rows > 1 else 1.0)
+
+
+def clip_share(problem: Minimize, clip_norm: float, per: str = "record") -> float:
+    """Return the clipping norm over that from which on hardly anything is clipped, at most 1."""
+    bound = slope_bound(problem, clip_norm) if per == "record" else user_radius(problem)
+    return min(1.0, clip_norm / bound)
+
+
 def gradient_bound(problem: Minimize) -> float:
-    """Return the clipping norm at which nothing is clipped; infinite for a loss without a Lipschitz constant."""
+    """Return the smallest clip norm that clips nothing; infinite without a Lipschitz constant."""
     return problem.constants("add_remove").lipschitz
 
 
 def relative_noise(problem: Minimize, relation: str, noise_multiplier: float) -> float:
-    """Return the norm of the noise on a mean of gradients without clipping, over the largest gradient norm."""
+    """Return the noise norm of the unclipped mean gradient over the Lipschitz constant."""
     bound = gradient_bound(problem)
-    noise = problem.clipped_sensitivity(bound, relation) * noise_multiplier * math.sqrt(problem.dimension)
+    noise = (
+        problem.clipped_sensitivity(bound, relation)
+        * noise_multiplier
+        * math.sqrt(problem.dimension)
+    )
     return noise / (problem.n * bound)
 
 
 def natural_unit(problem: Minimize) -> float:
-    """Return the size of a parameter that matters: moving by it takes the steepest record through its curved part.
-
-    For a smooth loss it is the Lipschitz constant over the smoothness: 4 / row norm for the logistic loss, width / row
-    norm for the Huber loss. Losses with corners have a margin of 1, or an error of a tenth of the label range.
-    """
-    constants, bounds = problem.constants("add_remove"), problem.bounds
-    if constants.smooth and constants.smoothness > 0 and constants.bounded:
-        return constants.lipschitz / constants.smoothness
-    low, high = bounds.labels
-    return (0.1 * (high - low) if math.isfinite(high - low) else 1.0) / bounds.row_norm
+    """Return the norm of a parameter that takes the steepest record through its curved part."""
+    return problem.constants("add_remove").natural_unit
 
 
 def parameter_scale(problem: Minimize) -> float:
-    """Return the size of a parameter beside which noise is judged: the natural unit, or what spans the labels.
+    """Return the parameter norm that noise is compared with: natural unit or label scale.
 
-    A narrow Huber loss is curved over small residuals only, but the parameter that explains labels spans a quarter of
-    their range. A hinge with a narrow corner asks for margins from -1 to 1.
+    A narrow Huber loss is curved over small residuals only, but the parameter that explains labels
+    spans a quarter of their range. A hinge with a narrow corner asks for margins from -1 to 1.
     """
     low, high = problem.bounds.labels
     # The unit of a loss with corners is one of labels already, and the size of its steps.
-    if not _has_smoothness(problem) or not isinstance(problem.loss, GLM):
+    if not _has_smoothness(problem) or not problem.loss.is_glm:
         return natural_unit(problem)
-    span = 0.25 * (high - low) if is_regression(problem) else 2.0
-    return max(natural_unit(problem), span / problem.bounds.row_norm if math.isfinite(span) else 0.0)
+    span = 0.25 * (high - low) if problem.loss.is_regression else 2.0
+    return max(
+        natural_unit(problem), span / problem.bounds.row_norm if math.isfinite(span) else 0.0
+    )
 
 
-def isotropic_curvature(problem: Minimize, clip_norm: float) -> float:
-    """Return about the curvature that descent feels in each direction if rows favour no direction."""
-    directions = 1 if isinstance(problem.loss, VectorLoss) else problem.dimension
+def isotropic_curvature(problem: Minimize, clip_norm: float, per: str = "record") -> float:
+    """Return the approximate effective curvature of each direction for isotropic rows."""
+    directions = problem.dimension if problem.loss.reads_labels else 1
+    if problem.loss.is_quantile and math.isfinite(half_range(problem)):
+        inside = min(1.0, QUANTILE_DENSITY * problem.loss.slope_span / half_range(problem))
+        return inside * problem.bounds.row_norm**2 / directions
     slope = slope_bound(problem, clip_norm)
-    fraction = effective_curvature_fraction(problem, min(1.0, clip_norm / slope))
+    fraction = effective_curvature_fraction(problem, clip_share(problem, clip_norm, per))
     return fraction * slope / (2 * natural_unit(problem) * directions)
 
 
@@ -72,15 +98,10 @@ def slope_bound(problem: Minimize, clip_norm: float) -> float:
 def effective_curvature_fraction(problem: Minimize, share: float) -> float:
     """Return the part of the curvature where slopes are below a share of their bound.
 
-    Over margins that are spread evenly, curvature is spread evenly over slopes. Labels that follow the probabilities of
-    a logistic loss make slope s as rare as 1 - s.
+    Over margins that are spread evenly, curvature is spread evenly over slopes. Labels that follow
+    the probabilities of a logistic loss make slope s as rare as 1 - s.
     """
-    return 1 - (1 - share) ** 2 if isinstance(problem.loss, Logistic | Softmax) else share
-
-
-def is_regression(problem: Minimize) -> bool:
-    """Return whether the loss compares with the record, and not with a class."""
-    return isinstance(problem.loss, VectorLoss) or (isinstance(problem.loss, GLM) and not problem.loss.binary_labels)
+    return 1 - (1 - share) ** 2 if problem.loss.slope_relation in ("logistic", "softmax") else share
 
 
 def _has_smoothness(problem: Minimize) -> bool:

@@ -1,9 +1,10 @@
 """Stages of local samples in shrinking balls: what each spends, and how wide its ball is.
 
-The gradient of the mean loss at zero has norm at most the Lipschitz constant. So the minimizer of a ridge-regularized
-objective lies within lipschitz / ridge of zero. The squared distance of a sample from it is stochastically at most a
-chi-square over t n ridge. All numbers are public; they affect accuracy, never privacy.
-Reference: [LD] Theorem D.3 with the constants of Lemma D.4; docs/explanation/gibbs.md, section 6.
+The gradient of the mean loss at zero has norm at most the Lipschitz constant. So the minimizer of a
+ridge-regularized objective lies within lipschitz / ridge of zero. The squared distance of a sample
+from it is stochastically at most a chi-square over t n ridge. All numbers are public; they affect
+accuracy, never privacy. Reference: [LD] Theorem D.3 with the constants of Lemma D.4;
+docs/explanation/gibbs.md, section 6.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from scipy import stats
 from dpfit.core import Minimize
 from dpfit.core.algorithm import BOUNDED_EVERYWHERE, CONVEX, NO_DOMAIN, RIDGE
 from dpfit.privacy import Budget
-from dpfit.privacy.check import positive
+from dpfit.privacy.validate import positive
 
 LOCAL = (NO_DOMAIN, RIDGE, CONVEX, BOUNDED_EVERYWHERE)
 """What local samples need: constants that hold wherever a ball is."""
 
 _ROOM = 1.02
-"""Radii are this much larger, for the noise of the release: 1% of the sample's standard deviation."""
+"""Radii are this much larger, for the noise of the release: 1% of the sample's standard deviation.
+"""
 _NOISE = 0.98
-"""The part of epsilon that sets the inverse temperature when planning; the event is computed from the stages."""
+"""The part of epsilon that sets the inverse temperature when planning; the event is computed from
+the stages.
+"""
 _RATIOS = (1.5, 2.0, 3.0, 5.0)
 _DOWN = 1 - 1e-11
 
@@ -35,12 +39,14 @@ class FirstBall(NamedTuple):
 
     radius: float
     sensitivity: float
-    """Largest change of the summed gradient by one record, over the part of epsilon that sets temperatures."""
+    """Largest change of the summed gradient by one record, over the part of epsilon that sets
+    temperatures.
+    """
     epsilon: float
 
     @classmethod
     def of(cls, problem: Minimize, budget: Budget, radius: float | None, miss: float) -> FirstBall:
-        """Return the ball of radius lipschitz / ridge, or of the caller's radius if that is smaller."""
+        """Return the ball of radius lipschitz / ridge, or the caller's radius if smaller."""
         if not 0 < positive("miss", miss) < 1:
             raise ValueError(f"miss must lie strictly between 0 and 1, got {miss!r}")
         constants = problem.constants(budget.relation, everywhere=True)
@@ -58,8 +64,10 @@ class BallSchedule(NamedTuple):
     risk: float
 
     @staticmethod
-    def best(dimension: int, n: int, ridge: float, first: FirstBall, miss: float, most: int) -> BallSchedule:
-        """Return the stages of the least risk: epsilons that grow by a common ratio, radii by chi-square quantiles.
+    def best(
+        dimension: int, n: int, ridge: float, first: FirstBall, miss: float, most: int
+    ) -> BallSchedule:
+        """Return the stages of least risk: geometric epsilons, radii by chi-square quantiles.
 
         With one stage the risk is 2 dimension sensitivity radius / (epsilon n):
 
@@ -87,8 +95,8 @@ class BallSchedule(NamedTuple):
     ) -> tuple[float, ...]:
         """Return the radii of the balls before, between and after stages of these epsilons.
 
-        The squared distance of a sample from the minimizer is at most ``spread`` over its inverse temperature.
-        ``drift`` bounds the distance of the minimizer from the one that is looked for.
+        The squared distance of a sample from the minimizer is at most ``spread`` over its inverse
+        temperature. ``drift`` bounds the distance of the minimizer from the one that is looked for.
         """
         radii = [first.radius]
         for spent in epsilons:

@@ -1,15 +1,16 @@
 """One sample as it comes from a sampler, with the guarantee that its certificate allows.
 
-If an exact sample is private, then so is a draw whose distribution is close to it on every dataset: a certificate turns
-the event of the exact sample into that of the draw. Total variation xi costs (1 + exp(epsilon)) xi in delta. Gaussian
-closeness a costs 2 a in mu. A bounded density ratio costs twice its logarithm in epsilon. (Closeness in
-(epsilon, delta), three times in a row, costs more than three deltas: `dpfit.theory.closeness`.) No noise is added: the
-sample is released with all its digits.
+If an exact sample is private, then so is a draw whose distribution is close to it on every dataset:
+a certificate turns the event of the exact sample into that of the draw. Total variation xi costs (1
++ exp(epsilon)) xi in delta. Gaussian closeness a costs 2 a in mu. A bounded density ratio costs
+twice its logarithm in epsilon. (Closeness in (epsilon, delta), three times in a row, costs more
+than three deltas: `dpfit.theory.closeness`.) No noise is added: the sample is released with all its
+digits.
 
-Guarantee: that of the certificate. Without one the plan refuses, unless ``allow_uncertified``: then the guarantee is
-that of an exact sample, on the declared assumption that the sampler has converged. Arithmetic: idealised.
-Reference: [GT20] Section 1.2 (corrected), [Liu24] Theorem 3.6.4 (corrected); docs/explanation/gibbs.md, section 7, and
-docs/explanation/certificates.md, sections 2 and 5.
+Guarantee: that of the certificate. Without one the plan refuses, unless ``allow_uncertified``: then
+the guarantee is that of an exact sample, on the declared assumption that the sampler has converged.
+Arithmetic: idealised. Reference: [GT20] Section 1.2 (corrected), [Liu24] Theorem 3.6.4 (corrected);
+docs/explanation/gibbs.md, section 7, and docs/explanation/certificates.md, sections 2 and 5.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ import numpy as np
 from dpfit.core import Algorithm, Example, Mechanism, Minimize, Plan, Risk, Run, Step, Work
 from dpfit.core.algorithm import CONVEX, RIDGE
 from dpfit.data.view import View
-from dpfit.losses.custom import vouched
+from dpfit.losses.custom import declared_basis
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.calibrate import AtLevel
-from dpfit.privacy.check import one_of, positive
 from dpfit.privacy.code import code_fingerprint, qualified_name
 from dpfit.privacy.event import BoundedRange, Event, Gaussian, GaussianPrivate
 from dpfit.privacy.spec import Missing, Spec
+from dpfit.privacy.validate import option, positive
 from dpfit.samplers.certificate import Certificate, NotCertified, Uncertified, WithinGaussian
-from dpfit.samplers.potential import Floats, Potential, bounded_domain, gibbs
+from dpfit.samplers.potential import Floats, Potential, bounded_domain
 from dpfit.samplers.proximal_sampler_winf import ProximalSampler
 from dpfit.solvers.gibbs.asap_perturb import AsapPerturb
 from dpfit.solvers.gibbs.perturbed_sample import BALL_OR_BOX, PROMISES, LossSensitivity
@@ -54,7 +55,11 @@ class Sampler(Protocol):
         """How far its law is from the target, for every dataset."""
 
     def draw(
-        self, target: Potential, chains: int, source: Source, progress: Callable[[float], None] | None = None
+        self,
+        target: Potential,
+        chains: int,
+        source: Source,
+        progress: Callable[[float], None] | None = None,
     ) -> Floats:
         """Independent draws, (chains, d)."""
 
@@ -75,7 +80,11 @@ class DeclaredSampler(Spec):
         return getattr(self.sampler, "steps", None)
 
     def draw(
-        self, target: Potential, chains: int, source: Source, progress: Callable[[float], None] | None = None
+        self,
+        target: Potential,
+        chains: int,
+        source: Source,
+        progress: Callable[[float], None] | None = None,
     ) -> Floats:
         """Independent draws, (chains, d)."""
         return np.asarray(self.sampler.draw(target, chains, source, progress))
@@ -88,7 +97,7 @@ class DeclaredSampler(Spec):
 
 @dataclass(frozen=True)
 class MissingSampler(Missing, Spec):
-    """Stands for a sampler of the caller in a plan that was read from a file; the plan has the same guarantee."""
+    """Stands for a caller's sampler in a plan read from a file; the guarantee is the same."""
 
     kind = "declared_sampler"
     name: str
@@ -98,7 +107,8 @@ class MissingSampler(Missing, Spec):
 
     def refuse(self) -> ValueError:
         return ValueError(
-            f"the plan needs the code of the sampler {self.name!r}, which files do not hold; plan again with "
+            f"the plan needs the code of the sampler {self.name!r}, which files do not hold; "
+            "plan again with "
             "dp_from_sampler_closeness.plan(..., sampler=...)"
         )
 
@@ -107,7 +117,8 @@ class MissingSampler(Missing, Spec):
 class CertifiedSample(Mechanism):
     """Draw of a sampler whose distribution is close to a Gibbs density, without noise.
 
-    Guarantee: what ``certificate`` leaves of that of an exact sample. ``promise`` names the theorem for the latter.
+    Guarantee: what ``certificate`` leaves of that of an exact sample. ``promise`` names the theorem
+    for the latter.
     """
 
     kind = "certified_sample"
@@ -120,8 +131,8 @@ class CertifiedSample(Mechanism):
     allow_uncertified: bool = False
 
     def __post_init__(self) -> None:
-        one_of("relation", self.relation, ("replace", "add_remove"))
-        one_of("promise", self.promise, tuple(PROMISES))
+        option("relation", self.relation, ("replace", "add_remove"))
+        option("promise", self.promise, tuple(PROMISES))
         positive("inverse_temperature", self.inverse_temperature)
         require_offered(self.sampler, self.certificate)
         GibbsTarget(self.problem, self.inverse_temperature).check(self.sampler)
@@ -130,7 +141,10 @@ class CertifiedSample(Mechanism):
     @property
     def ideal(self) -> Event:
         """The event of an exact sample."""
-        strong, change = self.problem.n * self.problem.ridge, LossSensitivity.of(self.problem, self.relation)
+        strong, change = (
+            self.problem.n * self.problem.ridge,
+            LossSensitivity.of(self.problem, self.relation),
+        )
         return change.exact_sample(self.promise, self.inverse_temperature, strong)
 
     @property
@@ -146,7 +160,11 @@ class CertifiedSample(Mechanism):
     @property
     def risk(self) -> Risk:
         excess = self.problem.dimension / (self.inverse_temperature * self.problem.n)
-        return Risk(excess, "excess regularized empirical risk of the exact sample (proven bound)", proven=True)
+        return Risk(
+            excess,
+            "excess regularized empirical risk of the exact sample (proven bound)",
+            proven=True,
+        )
 
     def run(self, data: View, run: Run) -> Floats:
         return self.run_many(data, run, 1)[0]
@@ -154,7 +172,7 @@ class CertifiedSample(Mechanism):
     def run_many(self, data: View, run: Run, count: int) -> Sequence[Floats]:
         """Draw independent samples."""
         sampler: Any = self.sampler
-        target = gibbs(self.problem, data, self.inverse_temperature)
+        target = Potential.gibbs(self.problem, data, self.inverse_temperature)
         return list(sampler.draw(target, count, run.noise, run.progress))
 
 
@@ -170,7 +188,7 @@ def implemented(certificate: Certificate, ideal: Event, allow_uncertified: bool 
 
 
 def require_offered(sampler: Any, certificate: Certificate) -> None:
-    """Refuse a certificate unless the sampler gives it, or one of its kind with a smaller number."""
+    """Refuse a certificate unless the sampler gives it or a smaller one of its kind."""
     for name in ("certificate", "gaussian_certificate"):
         given = getattr(sampler, name, None)
         if given == certificate:
@@ -179,7 +197,10 @@ def require_offered(sampler: Any, certificate: Certificate) -> None:
             (reached,), (asked,) = vars(given).values(), vars(certificate).values()
             if reached <= asked:
                 return
-    raise NotCertified(f"the sampler does not give the certificate {certificate.kind!r} that the guarantee rests on")
+    raise NotCertified(
+        f"the sampler does not give the certificate {certificate.kind!r} that the guarantee "
+        "rests on"
+    )
 
 
 class DpFromSamplerCloseness(Algorithm[Minimize]):
@@ -198,8 +219,10 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
     requires = (CONVEX, RIDGE, BALL_OR_BOX)
     supports = frozenset({"ridge", "domain"})
 
-    def require(self, problem: Any, budget: Budget, options: Mapping[str, Any] | None = None) -> None:
-        """Refuse what the declared facts exclude, but a pure budget only where the default chain would draw."""
+    def require(
+        self, problem: Any, budget: Budget, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """Refuse what declared facts exclude; pure budgets only if the default chain draws."""
         if budget.kind == "pure" and (options or {}).get("certificate") is not None:
             budget = replace(budget, delta=0.5)
         super().require(problem, budget, options)
@@ -213,15 +236,23 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
         sampler: Callable[[float], Sampler] | None = None,
         allow_uncertified: bool = False,
     ) -> Plan:
-        """Return the sample of the largest inverse temperature that meets the budget, drawn by the sampler.
+        """Return a sample of the largest inverse temperature within the budget, by the sampler.
 
-        By default a proximal chain draws, long enough to be hard to tell from its target. Else ``certificate`` says how
-        close the sampler comes, for every dataset, and ``sampler`` makes it from the inverse temperature.
+        By default a proximal chain draws, long enough to be hard to tell from its target. Else
+        ``certificate`` says how close the sampler comes, for every dataset, and ``sampler`` makes
+        it from the inverse temperature.
 
         >>> from dpfit.geometry import L2Ball
         >>> from dpfit.losses import Bounds, Logistic
         >>> ball = L2Ball(20, 1.0)
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20, domain=ball, ridge=0.01)
+        >>> problem = Minimize(
+        ...     n=10_000,
+        ...     loss=Logistic(),
+        ...     bounds=Bounds(1.0),
+        ...     n_features=20,
+        ...     domain=ball,
+        ...     ridge=0.01,
+        ... )
         >>> plan = dp_from_sampler_closeness.plan(problem, Budget(mu=0.5))
         >>> round(plan.guarantee.mu, 6), round(plan.final.ideal.mu, 6)
         (0.5, 0.4995)
@@ -234,17 +265,26 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
             budget = Budget(mu=mu, unit=budget.unit, relation=budget.relation)
         pure = budget.kind == "pure"
         temperature = self._coldest(problem, budget, certificate, pure, allow_uncertified)
-        drawn: Any = proximal(problem, temperature, certificate) if sampler is None else sampler(temperature)
+        drawn: Any = (
+            proximal(problem, temperature, certificate) if sampler is None else sampler(temperature)
+        )
         if not isinstance(drawn, Spec):
             drawn = DeclaredSampler(drawn, certificate)
         promise = "bounded_range" if pure else "gdp"
         mechanism = CertifiedSample(
             problem, budget.relation, temperature, drawn, certificate, promise, allow_uncertified
         )
-        return Step(mechanism, _basis(problem, budget, promise, certificate, brought=sampler is not None))
+        return Step(
+            mechanism, _basis(problem, budget, promise, certificate, brought=sampler is not None)
+        )
 
     def _coldest(
-        self, problem: Minimize, budget: Budget, certificate: Certificate, pure: bool, allow_uncertified: bool
+        self,
+        problem: Minimize,
+        budget: Budget,
+        certificate: Certificate,
+        pure: bool,
+        allow_uncertified: bool,
     ) -> float:
         """Return the inverse temperature at which the implemented event just meets the budget."""
 
@@ -252,7 +292,10 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
             ideal = BoundedRange(1 / level) if pure else GaussianPrivate(1 / level)
             return AtLevel(implemented(certificate, ideal, allow_uncertified), level)
 
-        ideal, change = 1 / calibrate(sample, budget).level, LossSensitivity.of(problem, budget.relation)
+        ideal, change = (
+            1 / calibrate(sample, budget).level,
+            LossSensitivity.of(problem, budget.relation),
+        )
         if pure:
             return _DOWN * ideal / change.range
         return _DOWN * ideal**2 * problem.n * problem.ridge / change.lipschitz**2
@@ -262,31 +305,44 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
         return AsapPerturb().example(relation)
 
 
-def proximal(problem: Minimize, inverse_temperature: float, certificate: Certificate) -> ProximalSampler:
+def proximal(
+    problem: Minimize, inverse_temperature: float, certificate: Certificate
+) -> ProximalSampler:
     """Return the proximal chain that is as close to its target as the certificate says."""
     if not isinstance(certificate, WithinGaussian):
         raise NotCertified(f"the proximal chain gives no certificate of kind {certificate.kind!r}")
     step_size = GibbsTarget(problem, inverse_temperature).proximal("gaussian", 1.0).step_size
-    radius, strong = bounded_domain(problem).radius(), _DOWN * inverse_temperature * problem.n * problem.ridge
+    radius, strong = (
+        bounded_domain(problem).radius(),
+        _DOWN * inverse_temperature * problem.n * problem.ridge,
+    )
     # Closeness is the distance one step before the last, over the deviation of that step's noise.
     distance = _DOWN * min(certificate.mu * math.sqrt(step_size), radius)
     before = ProximalSampler.within(distance, strong, radius, step_size)
     return ProximalSampler(strong, radius, step_size, before.steps + 1)
 
 
-def _basis(problem: Minimize, budget: Budget, promise: str, certificate: Certificate, brought: bool) -> Basis:
+def _basis(
+    problem: Minimize, budget: Budget, promise: str, certificate: Certificate, brought: bool
+) -> Basis:
     """Return why the sample is private; the certificate of a caller's sampler is declared."""
     theorem, assumptions = f"{PROMISES[promise]}, and", SampleBudget(problem, budget).assumptions
     if isinstance(certificate, Uncertified):
         theorem = f"{theorem} nothing that says how near the sampler comes"
-        word = Assumption("NOT CERTIFIED: the sampler draws from its target on every dataset", "declared")
+        word = Assumption(
+            "NOT CERTIFIED: the sampler draws from its target on every dataset", "declared"
+        )
         assumptions = (*assumptions, word)
     else:
         theorem = f"{theorem} closeness to it (docs/explanation/certificates.md, section 2)"
         if brought:
-            word = Assumption(f"the sampler is as close as {certificate.kind} says, on every dataset", "declared")
+            word = Assumption(
+                f"the sampler is as close as {certificate.kind} says, on every dataset", "declared"
+            )
             assumptions = (*assumptions, word)
-    return vouched(Basis(theorem, budget.relation, budget.unit, assumptions, "idealised"), problem.loss)
+    return declared_basis(
+        Basis(theorem, budget.relation, budget.unit, assumptions, "idealised"), problem.loss
+    )
 
 
 dp_from_sampler_closeness = DpFromSamplerCloseness()

@@ -1,10 +1,11 @@
 """The exponential mechanism on a net of parameters: any loss, convex or not, in few dimensions.
 
-Guarantee: epsilon-DP and bounded range, as `dpfit.mechanisms.exponential`, for every loss. The value of a record at a
-parameter, relative to the centre of the domain, is clamped to Lipschitz constant times distance; a loss with that
-constant is not changed. Risk: if every point of the domain is within r of the net, some point of the net has a risk
-within lipschitz * r of the least. The choice loses at most range / (epsilon n) * log(number of points) more.
-Reference: [LD] Theorem D.5 on a net; docs/explanation/gibbs.md, section 4.
+Guarantee: epsilon-DP and bounded range, as `dpfit.mechanisms.exponential`, for every loss. The
+value of a record at a parameter, relative to the centre of the domain, is clamped to Lipschitz
+constant times distance; a loss with that constant is not changed. Risk: if every point of the
+domain is within r of the net, some point of the net has a risk within lipschitz * r of the least.
+The choice loses at most range / (epsilon n) * log(number of points) more. Reference: [LD] Theorem
+D.5 on a net; docs/explanation/gibbs.md, section 4.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Algorithm, Example, Mechanism, Minimize, Plan, Requirement, Risk, Run, Step, Work
+from dpfit.core import (
+    Algorithm,
+    Example,
+    Mechanism,
+    Minimize,
+    Plan,
+    Requirement,
+    Risk,
+    Run,
+    Step,
+    Work,
+)
 from dpfit.core.algorithm import BOUNDED_DOMAIN
 from dpfit.data.chunk import Chunk
 from dpfit.data.dataset import Dataset, InMemory
@@ -26,15 +38,13 @@ from dpfit.geometry import Box
 from dpfit.geometry.base import Domain
 from dpfit.losses import Absolute, Bounds
 from dpfit.losses.base import Loss
-from dpfit.losses.custom import DeclaredLoss, vouched
-from dpfit.losses.glm import GLM
+from dpfit.losses.custom import declared_basis
 from dpfit.losses.guards import BinaryLabels, LabelInterval, RowBall
-from dpfit.losses.vector import VectorLoss
 from dpfit.mechanisms.exponential import choices
 from dpfit.noise import Grid
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
-from dpfit.privacy.check import count, one_of, positive
 from dpfit.privacy.event import BoundedRange, Event
+from dpfit.privacy.validate import integer, option, positive
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -47,7 +57,8 @@ _BITS = 14
 class NetChoice(Mechanism):
     """Point of a net, chosen by the exponential mechanism from clamped sums of losses.
 
-    Guarantee: bounded range epsilon, for every loss and dataset. ``cells`` is the number of cells along each axis.
+    Guarantee: bounded range epsilon, for every loss and dataset. ``cells`` is the number of cells
+    along each axis.
     """
 
     kind = "net_choice"
@@ -58,8 +69,8 @@ class NetChoice(Mechanism):
 
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
-        count("cells", self.cells)
-        one_of("relation", self.relation, ("replace", "add_remove"))
+        integer("cells", self.cells)
+        option("relation", self.relation, ("replace", "add_remove"))
         _bounded(self.problem)
 
     @property
@@ -71,7 +82,9 @@ class NetChoice(Mechanism):
         """The net: centres of cubes that cover the domain, each projected onto the domain."""
         domain, half = _bounded(self.problem), self._half
         axis = half * ((2 * np.arange(self.cells) + 1) / self.cells - 1)
-        grid = np.stack(np.meshgrid(*[axis] * domain.dimension, indexing="ij"), axis=-1).reshape(-1, domain.dimension)
+        grid = np.stack(np.meshgrid(*[axis] * domain.dimension, indexing="ij"), axis=-1).reshape(
+            -1, domain.dimension
+        )
         centres = domain.centre + grid
         inside = domain.project(centres)
         # Cubes whose centres are farther from the domain than their corners do not meet it.
@@ -80,7 +93,7 @@ class NetChoice(Mechanism):
 
     @property
     def covering_radius(self) -> float:
-        """Largest distance of a point of the domain from the net: projections do not increase distances."""
+        """Largest distance of a domain point from the net; projections do not increase it."""
         return self._half / self.cells * math.sqrt(self.problem.dimension)
 
     @property
@@ -100,7 +113,9 @@ class NetChoice(Mechanism):
     def limits(self) -> Steps:
         """Largest absolute value of one record at each point, in steps."""
         away = np.linalg.norm(self.points - _bounded(self.problem).centre, axis=1)
-        return np.asarray(np.ceil(self._lipschitz * away / self.grid.step * (1 + 1e-12))).astype(np.int64)
+        return np.asarray(np.ceil(self._lipschitz * away / self.grid.step * (1 + 1e-12))).astype(
+            np.int64
+        )
 
     @property
     def range(self) -> int:
@@ -133,18 +148,22 @@ class NetChoice(Mechanism):
     def run_many(self, data: View, run: Run, count: int) -> list[Floats]:
         """Draw independent choices."""
         sums = self.sums(data)
-        return [self.points[one] for one in choices(sums - sums.min(), self.scale, count, run.noise)]
+        return [
+            self.points[one] for one in choices(sums - sums.min(), self.scale, count, run.noise)
+        ]
 
     def sums(self, data: Dataset) -> Steps:
-        """Return the sums of losses at the points, relative to the centre, with the public ridge; in steps."""
+        """Return sums of losses at the points, relative to the centre, plus ridge; in steps."""
         ridge = self.problem.n * self.problem.ridge / 2 * np.sum(self.points**2, axis=1)
-        sums: Steps = np.round(ridge / self.grid.step).astype(np.int64) + data.reduce(ClampedLosses(self))
+        sums: Steps = np.round(ridge / self.grid.step).astype(np.int64) + data.reduce(
+            ClampedLosses(self)
+        )
         return sums
 
 
 @dataclass(frozen=True)
 class ClampedLosses:
-    """Sum of the clamped losses of a chunk at each point of the net, in steps; integers, so the order is free."""
+    """Sum of a chunk's clamped losses at each net point, in integer steps: any order is exact."""
 
     choice: NetChoice
 
@@ -164,17 +183,11 @@ def _losses(problem: Minimize, chunk: Chunk) -> Callable[[Floats], Floats]:
     loss, bounds = problem.loss, problem.bounds
     given = chunk.rows.toarray() if hasattr(chunk.rows, "toarray") else chunk.rows
     rows, labels = RowBall(bounds.row_norm).apply(given), np.asarray(chunk.labels, dtype=np.float64)
-    if isinstance(loss, GLM) and loss.binary_labels:
+    if loss.binary_labels:
         labels = BinaryLabels().apply(labels)
     elif bounds.label_lower is not None and bounds.label_upper is not None:
         labels = LabelInterval(bounds.label_lower, bounds.label_upper).apply(labels)
-    if isinstance(loss, GLM):
-        return lambda theta: np.asarray(loss.value(np.sum(rows * theta, axis=1), labels))
-    if isinstance(loss, VectorLoss):
-        return lambda theta: loss.value(theta, rows)
-    if isinstance(loss, DeclaredLoss):
-        return lambda theta: loss.value(theta, rows, labels)
-    raise ValueError(f"there is no net for a loss of kind {loss.kind!r}")
+    return lambda theta: loss.record_values(theta, rows, labels)
 
 
 def _bounded(problem: Minimize) -> Domain:
@@ -186,7 +199,7 @@ def _bounded(problem: Minimize) -> Domain:
 ONE_OUTPUT = Requirement(
     "a loss with values for single records",
     "there is no net for several classes; use noisy_gd",
-    lambda problem, budget, options: isinstance(problem.loss, GLM | VectorLoss | DeclaredLoss),
+    lambda problem, budget, options: problem.loss.outputs == 1 or problem.loss.status == "declared",
 )
 FEW_DIMENSIONS = Requirement(
     "few dimensions: a net has at least 2**dimension points",
@@ -200,8 +213,8 @@ POINTS = 4096
 class ExponentialNet(Algorithm[Minimize]):
     """Choice of a point on a net by the exponential mechanism.
 
-    Use it for non-convex losses in up to about four dimensions; use `posterior_release` for convex ones.
-    Guarantee: pure epsilon-DP and bounded range, for every loss and dataset.
+    Use it for non-convex losses in up to about four dimensions; use `posterior_release` for convex
+    ones. Guarantee: pure epsilon-DP and bounded range, for every loss and dataset.
     Reference: [LD] Theorem D.5; [ASAP] Lemma 5. Work: one pass for each point of the net.
     """
 
@@ -217,13 +230,19 @@ class ExponentialNet(Algorithm[Minimize]):
     def _plan(self, problem: Minimize, budget: Budget, *, points: int = POINTS) -> Plan:
         """Return the net of at most ``points`` cells with the smallest excess-risk bound.
 
-        >>> problem = Minimize(n=1000, loss=Absolute(), bounds=Bounds(1.0), n_features=1, domain=Box((-1.0,), (1.0,)))
+        >>> problem = Minimize(
+        ...     n=1000,
+        ...     loss=Absolute(),
+        ...     bounds=Bounds(1.0),
+        ...     n_features=1,
+        ...     domain=Box((-1.0,), (1.0,)),
+        ... )
         >>> plan = exponential_net.plan(problem, Budget(epsilon=1.0))
         >>> plan.guarantee.pure, len(plan.final.points)
         (1.0, 256)
         """
         d = problem.dimension
-        count("points", points, least=2)
+        integer("points", points, least=2)
         epsilon = calibrate(lambda level: BoundedRange(1 / level), budget).epsilon
         most = next(k for k in range(points, 1, -1) if k**d <= points)
         sizes = sorted({max(2, round(most * 2 ** (-j / 4))) for j in range(4 * most.bit_length())})
@@ -234,25 +253,36 @@ class ExponentialNet(Algorithm[Minimize]):
         return Step(choice, _basis(problem.loss, budget))
 
     def example(self, relation: str) -> Example:
-        """Absolute deviations on an interval: one record moves from one bound to the other, or is removed."""
+        """Absolute deviations on an interval: a record moves between the bounds, or is removed."""
         domain = Box((-1.0,), (1.0,))
-        problem = Minimize(n=4, loss=Absolute(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, domain=domain)
+        problem = Minimize(
+            n=4, loss=Absolute(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, domain=domain
+        )
         rows, labels = np.ones((4, 1)), np.array([1.0, -1.0, 1.0, 1.0])
         if relation == "add_remove":
             return Example(problem, InMemory(rows, labels), InMemory(rows[:-1], labels[:-1]))
-        return Example(problem, InMemory(rows, labels), InMemory(rows, np.append(labels[:-1], -1.0)))
+        return Example(
+            problem, InMemory(rows, labels), InMemory(rows, np.append(labels[:-1], -1.0))
+        )
 
 
 def _basis(loss: Loss, budget: Budget) -> Basis:
     assumptions = [
-        Assumption("what a record says of a parameter is clamped to Lipschitz constant x distance", "enforced")
+        Assumption(
+            "what a record says of a parameter is clamped to Lipschitz constant x distance",
+            "enforced",
+        )
     ]
     if budget.relation == "add_remove":
-        assumptions.append(Assumption("the number n that scales the ridge was not read off the data", "declared"))
-    # Library functions may round the loss of a record differently in another batch, by less than the grid resolves
-    # but for ties: hence not "exact".
+        assumptions.append(
+            Assumption("the number n that scales the ridge was not read off the data", "declared")
+        )
+    # Library functions may round the loss of a record differently in another batch, by less than
+    # the grid resolves but for ties: hence not "exact".
     theorem = "exponential mechanism, bounded range [ASAP, Lemma 5; LD, Theorem D.5]"
-    return vouched(Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "idealised"), loss)
+    return declared_basis(
+        Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "idealised"), loss
+    )
 
 
 exponential_net = ExponentialNet()

@@ -1,11 +1,13 @@
 """The exponential mechanism again and again, each time in a smaller ball around the last sample.
 
-A sample under epsilon_1 in a ball that holds the minimizer is near the minimizer. In the ball of its quantile the next
-sample has a larger inverse temperature at the same privacy cost, t = epsilon_2 / (lipschitz * diameter), and so on.
-The number of stages and their epsilons are planned from public numbers; where one stage is best, there is one.
+A sample under epsilon_1 in a ball that holds the minimizer is near the minimizer. In the ball of
+its quantile the next sample has a larger inverse temperature at the same privacy cost, t =
+epsilon_2 / (lipschitz * diameter), and so on. The number of stages and their epsilons are planned
+from public numbers; where one stage is best, there is one.
 
-Guarantee: epsilon-DP for every dataset, by adaptive composition. Reference: [LD] Algorithm 3, Theorem D.3 with the
-constants of Lemma D.4; docs/explanation/gibbs.md, section 6. The radii: `dpfit.solvers.gibbs.ball_schedule`.
+Guarantee: epsilon-DP for every dataset, by adaptive composition. Reference: [LD] Algorithm 3,
+Theorem D.3 with the constants of Lemma D.4; docs/explanation/gibbs.md, section 6. The radii:
+`dpfit.solvers.gibbs.ball_schedule`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from dpfit.core import Algorithm, Composition, Example, Minimize, Plan, Requirem
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, LinearLoss
 from dpfit.privacy import Budget
-from dpfit.privacy.check import count
+from dpfit.privacy.validate import integer
 from dpfit.solvers.gibbs.ball_schedule import LOCAL, BallSchedule, FirstBall
 from dpfit.solvers.gibbs.perturbed_sample import BallAround
 from dpfit.solvers.gibbs.sample_budget import SampleBudget
@@ -31,14 +33,18 @@ EMPIRICAL = Requirement(
 
 
 class IteratedExponentialMechanism(Algorithm[Minimize]):
-    """Certified samples in shrinking balls, each around the last; the value is the tuple of all samples.
+    """Certified samples in shrinking balls, each around the last; the value is all samples.
 
-    Use it for pure epsilon and many records, from about 100,000; with fewer it plans a single sample.
-    Guarantee: pure epsilon-DP, for every dataset. Reference: [LD] Algorithm 3, Theorem D.3, Lemma D.4.
+    Use it for pure epsilon and many records, from about 100,000; with fewer it plans a single
+    sample. Guarantee: pure epsilon-DP, for every dataset. Reference: [LD] Algorithm 3, Theorem D.3,
+    Lemma D.4.
     """
 
     name = "iterated_exponential_mechanism"
-    summary = "certified samples in smaller and smaller balls, each around the last; pure epsilon, needs no domain"
+    summary = (
+        "certified samples in smaller and smaller balls, each around the last; pure "
+        "epsilon, needs no domain"
+    )
     reference = "[LD] Algorithm 3, Theorem D.3, Lemma D.4"
     solves = Minimize
     guarantees = ("pure",)
@@ -57,21 +63,27 @@ class IteratedExponentialMechanism(Algorithm[Minimize]):
     ) -> Plan:
         """Return at most ``most`` stages; the last sample is the fit.
 
-        ``radius`` bounds the norm of the minimizer, if less than lipschitz / ridge is known. ``miss`` is the
-        probability that some ball does not hold the minimizer.
+        ``radius`` bounds the norm of the minimizer, if less than lipschitz / ridge is known.
+        ``miss`` is the probability that some ball does not hold the minimizer.
 
         >>> from dpfit.losses import Logistic
-        >>> problem = Minimize(n=1_000_000, loss=Logistic(), bounds=Bounds(1.0), n_features=5, ridge=0.1)
+        >>> problem = Minimize(
+        ...     n=1_000_000, loss=Logistic(), bounds=Bounds(1.0), n_features=5, ridge=0.1
+        ... )
         >>> plan = iterated_exponential_mechanism.plan(problem, Budget(epsilon=1.0))
         >>> len(plan.stages), round(plan.guarantee.pure, 2)
         (6, 1.0)
         """
         first = FirstBall.of(problem, budget, radius, miss)
-        schedule = BallSchedule.best(problem.dimension, problem.n, problem.ridge, first, miss, count("most", most))
+        schedule = BallSchedule.best(
+            problem.dimension, problem.n, problem.ridge, first, miss, integer("most", most)
+        )
         stages = []
         for index, (spent, ball) in enumerate(zip(schedule.epsilons, schedule.radii, strict=True)):
             step = SampleBudget.in_ball(problem, ball, replace(budget, epsilon=spent)).step(sampler)
-            stages.append(Stage(f"sample {index + 1}", step, BallAround(f"sample {index}") if index else None))
+            stages.append(
+                Stage(f"sample {index + 1}", step, BallAround(f"sample {index}") if index else None)
+            )
         return Composition(tuple(stages))
 
     def example(self, relation: str) -> Example:

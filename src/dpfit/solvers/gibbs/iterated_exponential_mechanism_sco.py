@@ -1,12 +1,13 @@
-"""The iterated exponential mechanism for the population: balls from one part of the records, the sample from another.
+"""Iterated exponential mechanism for the population: balls and sample use disjoint parts.
 
-Balls shrink as in `iterated_exponential_mechanism`, on half of the records and with all of epsilon. Each is wider by a
-bound on the distance between the minimizer on those records and that of the population. The last sample is drawn with
-all of epsilon from the other half, which the ball does not depend on. The bound on the population risk needs that, and
-the printed proof has a gap there.
+Balls shrink as in `iterated_exponential_mechanism`, on half of the records and with all of epsilon.
+Each is wider by a bound on the distance between the minimizer on those records and that of the
+population. The last sample is drawn with all of epsilon from the other half, which the ball does
+not depend on. The bound on the population risk needs that, and the printed proof has a gap there.
 
-Guarantee: epsilon-DP for every dataset: a record is in one of the two parts. Reference: [LD] Theorem E.6, Lemma E.5,
-repaired; docs/explanation/gibbs.md, section 6; parts: docs/explanation/parts.md.
+Guarantee: epsilon-DP for every dataset: a record is in one of the two parts. Reference: [LD]
+Theorem E.6, Lemma E.5, repaired; docs/explanation/gibbs.md, section 6; parts:
+docs/explanation/parts.md.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from scipy import stats
 from dpfit.core import Algorithm, Composition, Example, Minimize, Plan, Requirement, Risk, Stage
 from dpfit.data.view import part_sizes
 from dpfit.privacy import Budget
-from dpfit.privacy.check import count
+from dpfit.privacy.validate import integer
 from dpfit.solvers.gibbs.ball_schedule import LOCAL, BallSchedule, FirstBall
 from dpfit.solvers.gibbs.iterated_exponential_mechanism import IteratedExponentialMechanism
 from dpfit.solvers.gibbs.perturbed_sample import BallAround, LossSensitivity, PerturbedSample
@@ -32,18 +33,24 @@ POPULATION = Requirement(
     "use iterated_exponential_mechanism for the empirical one",
     lambda problem, budget, options: problem.objective == "population",
 )
-TWO_UNITS = Requirement("at least two records", "use posterior_release", lambda problem, budget, options: problem.n > 1)
+TWO_UNITS = Requirement(
+    "at least two records", "use posterior_release", lambda problem, budget, options: problem.n > 1
+)
 
 
 class IteratedExponentialMechanismSCO(Algorithm[Minimize]):
     """Balls from one half of the records, a certified sample for the population from the other.
 
-    Use it for pure epsilon and the population risk with several 100,000 records; use `regularized_exp_mech` with fewer.
-    Guarantee: pure epsilon-DP, for every dataset. Reference: [LD] Theorem E.6, Lemma E.5, repaired.
+    Use it for pure epsilon and the population risk with several 100,000 records; use
+    `regularized_exp_mech` with fewer. Guarantee: pure epsilon-DP, for every dataset. Reference:
+    [LD] Theorem E.6, Lemma E.5, repaired.
     """
 
     name = "iterated_exponential_mechanism_sco"
-    summary = "balls from one half of the records, a certified sample for the population from the other; pure epsilon"
+    summary = (
+        "balls from one half of the records, a certified sample for the population from "
+        "the other; pure epsilon"
+    )
     reference = "[LD] Theorem E.6, Lemma E.5, repaired"
     solves = Minimize
     guarantees = ("pure",)
@@ -60,18 +67,23 @@ class IteratedExponentialMechanismSCO(Algorithm[Minimize]):
         most: int = 6,
         sampler: str = "auto",
     ) -> Plan:
-        """Return at most ``most`` stages, at least two; the value is the tuple of their samples, the last is the fit.
+        """Return 2 to ``most`` stages; the value is all samples, of which the last is the fit.
 
         >>> from dpfit.losses import Bounds, Logistic
         >>> problem = Minimize(
-        ...     n=1_000_000, loss=Logistic(), bounds=Bounds(1.0), n_features=5, ridge=0.1, objective="population"
+        ...     n=1_000_000,
+        ...     loss=Logistic(),
+        ...     bounds=Bounds(1.0),
+        ...     n_features=5,
+        ...     ridge=0.1,
+        ...     objective="population",
         ... )
         >>> plan = iterated_exponential_mechanism_sco.plan(problem, Budget(epsilon=1.0))
         >>> [stage.part for stage in plan.stages], round(plan.guarantee.pure, 2)
         ([0, 0, 0, 0, 1], 1.0)
         """
         first = FirstBall.of(problem, budget, radius, miss)
-        schedule = population_schedule(problem, first, miss, count("most", most, least=2))
+        schedule = population_schedule(problem, first, miss, integer("most", most, least=2))
         sizes, last = part_sizes(problem.n, HALVES), len(schedule.radii) - 1
         stages = []
         for index, (spent, ball) in enumerate(zip(schedule.epsilons, schedule.radii, strict=True)):
@@ -92,11 +104,14 @@ class IteratedExponentialMechanismSCO(Algorithm[Minimize]):
         return "give pure epsilon, or use regularized_exp_mech"
 
 
-def population_schedule(problem: Minimize, first: FirstBall, miss: float, most: int) -> BallSchedule:
-    """Return the stages of the least risk; the last spends epsilon on its own part, the others share it on theirs.
+def population_schedule(
+    problem: Minimize, first: FirstBall, miss: float, most: int
+) -> BallSchedule:
+    """Return the stages of least risk; the last spends epsilon on its part, others share theirs.
 
-    Half of ``miss`` is for the samples, half for minimizers that are far from that of the population. The mean of m
-    independent vectors within b of their mean is within b sqrt(2 log(2 / u) / m) of it, except with probability u.
+    Half of ``miss`` is for the samples, half for minimizers that are far from that of the
+    population. The mean of m independent vectors within b of their mean is within b sqrt(2 log(2 /
+    u) / m) of it, except with probability u.
     """
     half, d, ridge = min(part_sizes(problem.n, HALVES)), problem.dimension, problem.ridge
     replaced = problem.constants("replace", everywhere=True).require_sensitivity()
@@ -113,7 +128,7 @@ def population_schedule(problem: Minimize, first: FirstBall, miss: float, most: 
 
 
 def _population_risk(sample: PerturbedSample) -> Risk:
-    """Return the empirical bound of the last sample, plus what its stability adds for the population."""
+    """Return the empirical bound of the last sample plus the stability term of the population."""
     problem = sample.problem
     return Risk(
         sample.risk.expected + LossSensitivity.stability(problem) / (problem.n * problem.ridge),

@@ -1,9 +1,10 @@
-"""The mechanism of certified samples: one draw of a Gibbs density, plus noise that covers the sampler's displacement.
+"""Certified samples: a Gibbs draw, plus noise that covers the sampler's displacement.
 
-The density is proportional to exp(-t (sum of losses + (n ridge / 2) norm(theta)**2)) on a bounded region, for the
-declared n. An exact sample is mu-GDP with mu = L sqrt(t / (n ridge)), and has bounded range t * R: L and R are the
-Lipschitz constant and the range of what one record changes in the sum of losses. A sampler within a W-infinity distance
-of the density, for every dataset, gets Gaussian or l2-Laplace noise of sensitivity twice that distance.
+The density is proportional to exp(-t (sum of losses + (n ridge / 2) norm(theta)**2)) on a bounded
+region, for the declared n. An exact sample is mu-GDP with mu = L sqrt(t / (n ridge)), and has
+bounded range t * R: L and R are the Lipschitz constant and the range of what one record changes in
+the sum of losses. A sampler within a W-infinity distance of the density, for every dataset, gets
+Gaussian or l2-Laplace noise of sensitivity twice that distance.
 
 Reference: [ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5; docs/explanation/certificates.md.
 """
@@ -19,19 +20,21 @@ import numpy as np
 
 from dpfit.core import Binding, Mechanism, Minimize, Plan, Requirement, Risk, Run, Work
 from dpfit.data.view import View
-from dpfit.geometry import Box, L2Ball
+from dpfit.geometry import L2Ball
 from dpfit.noise import add_gaussian, add_l2_laplace
-from dpfit.privacy.check import non_negative, one_of, positive
 from dpfit.privacy.event import BoundedRange, Composed, Event, Gaussian, GaussianPrivate, L2Laplace
 from dpfit.privacy.spec import from_json, reads
+from dpfit.privacy.validate import non_negative, option, positive
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
 from dpfit.samplers.finite_precision import rejection_rounding
-from dpfit.samplers.potential import Floats, bounded_domain, gibbs
+from dpfit.samplers.potential import Floats, Potential, bounded_domain
 from dpfit.solvers.gibbs.sampler_choice import ROUNDING, GibbsTarget, Sampler
 
 PROMISES = {
     "gdp": "sample of a strongly log-concave density [Liu24, Theorem 3.4.1]",
-    "bounded_range": "sample of a density of bounded range [ASAP, Lemma 5; Dong, Durfee, Rogers 2020]",
+    "bounded_range": (
+        "sample of a density of bounded range [ASAP, Lemma 5; Dong, Durfee, Rogers 2020]"
+    ),
 }
 """The theorems by which an exact sample is private."""
 _UP, _DOWN = 1 + 1e-12, 1 - 1e-11
@@ -39,19 +42,19 @@ _UP, _DOWN = 1 + 1e-12, 1 - 1e-11
 BALL_OR_BOX = Requirement(
     "a bounded domain that is a ball or a box",
     "pass domain, an L2Ball or a Box that holds good parameters",
-    lambda problem, budget, options: isinstance(problem.domain, L2Ball | Box),
+    lambda problem, budget, options: problem.domain is not None and problem.domain.draws_gaussians,
 )
 
 
 class LossSensitivity(NamedTuple):
-    """What one record changes in the sum of losses: the Lipschitz constant of the change, and its range."""
+    """One record's change of the loss sum: the Lipschitz constant of the change, and its range."""
 
     lipschitz: float
     range: float
 
     @classmethod
     def of(cls, problem: Minimize, relation: str) -> LossSensitivity:
-        """Return the sensitivity on the domain; in a trust ball, whose centre is bound late, for every centre.
+        """Return the sensitivity on the domain; in a trust ball, for every later centre.
 
         The range of a difference of two losses is at most the sum of their ranges.
         """
@@ -66,17 +69,25 @@ class LossSensitivity(NamedTuple):
     def stability(problem: Minimize) -> float:
         """Return the Lipschitz constant of one loss, times that of the difference of two."""
         everywhere = problem.trust_ball is not None
-        one, two = (problem.constants(relation, everywhere=everywhere) for relation in ("add_remove", "replace"))
+        one, two = (
+            problem.constants(relation, everywhere=everywhere)
+            for relation in ("add_remove", "replace")
+        )
         return one.require_sensitivity() * two.require_sensitivity()
 
-    def exact_sample(self, promise: str, inverse_temperature: float, strong_convexity: float) -> Event:
-        """Return the event of an exact sample of exp(-t (sum of losses + a fixed strongly convex function)).
+    def exact_sample(
+        self, promise: str, inverse_temperature: float, strong_convexity: float
+    ) -> Event:
+        """Return the event of a sample of exp(-t (sum of losses + fixed strongly convex term)).
 
-        >>> round(LossSensitivity(lipschitz=1.0, range=6.0).exact_sample("bounded_range", 0.5, 2.0).epsilon, 9)
+        >>> sensitivity = LossSensitivity(lipschitz=1.0, range=6.0)
+        >>> round(sensitivity.exact_sample("bounded_range", 0.5, 2.0).epsilon, 9)
         3.0
         """
         if promise == "gdp":
-            return GaussianPrivate(_UP * self.lipschitz * math.sqrt(inverse_temperature / strong_convexity))
+            return GaussianPrivate(
+                _UP * self.lipschitz * math.sqrt(inverse_temperature / strong_convexity)
+            )
         return BoundedRange(_UP * inverse_temperature * self.range)
 
     def inverse_temperature(self, ideal: Event, strong_convexity: float) -> float:
@@ -92,16 +103,18 @@ class LossSensitivity(NamedTuple):
 class PerturbedSample(Mechanism):
     """Draw of a certified sampler from a Gibbs density, plus noise, projected onto the region.
 
-    Guarantee: that of an exact sample, composed with the noise, for every dataset; no convergence is assumed.
-    Sensitivity: twice the sampler's displacement, in l2.
-    A problem with a trust ball makes a local sample: its constants and its rounding hold wherever the ball is bound.
+    Guarantee: that of an exact sample, composed with the noise, for every dataset; no convergence
+    is assumed. Sensitivity: twice the sampler's displacement, in l2.
+    A problem with a trust ball makes a local sample: its constants and its rounding hold wherever
+    the ball is bound.
 
     Parameters
     ----------
     promise : {"gdp", "bounded_range"}
         The theorem by which an exact sample is private.
     own_ridge : float, optional
-        The caller's ridge, where the planner chose that of the problem; the predicted risk then counts the difference.
+        The caller's ridge, where the planner chose that of the problem; the predicted risk then
+        counts the difference.
     """
 
     kind = "perturbed_sample"
@@ -116,24 +129,33 @@ class PerturbedSample(Mechanism):
     own_ridge: float | None = None
 
     def __post_init__(self) -> None:
-        one_of("relation", self.relation, ("replace", "add_remove"))
-        one_of("noise", self.noise, ("gaussian", "l2_laplace"))
-        one_of("promise", self.promise, tuple(PROMISES))
+        option("relation", self.relation, ("replace", "add_remove"))
+        option("noise", self.noise, ("gaussian", "l2_laplace"))
+        option("promise", self.promise, tuple(PROMISES))
         positive("inverse_temperature", self.inverse_temperature)
         if self.own_ridge is not None:
             non_negative("own_ridge", self.own_ridge)
         self.target.check(self.sampler)
         if bounded_domain(self.problem).reach() > bounded_domain(self.farthest).reach():
-            raise ValueError("trust_ball must be centred where a minimizer can be; use around, which projects")
-        if isinstance(self.sampler, GibbsRejection) and (claimed := self.sampler.rounding) is not None:
-            proven = rejection_rounding(self.farthest, self.relation, self.inverse_temperature, claimed.distance)
+            raise ValueError(
+                "trust_ball must be centred where a minimizer can be; use around, which projects"
+            )
+        if (
+            isinstance(self.sampler, GibbsRejection)
+            and (claimed := self.sampler.rounding) is not None
+        ):
+            proven = rejection_rounding(
+                self.farthest, self.relation, self.inverse_temperature, claimed.distance
+            )
             if proven is None or proven.epsilon > claimed.epsilon:
-                raise ValueError("the sampler's certificate claims less rounding than is proven for this problem")
+                raise ValueError(
+                    "the sampler's certificate claims less rounding than is proven for this problem"
+                )
         _ = self.event, self.sensitivity
 
     @staticmethod
     def of(mechanism: Mechanism) -> PerturbedSample:
-        """Return the mechanism of a step that draws a sample; ValueError if it does something else."""
+        """Return the mechanism of a step that draws a sample; ValueError for other steps."""
         if not isinstance(mechanism, PerturbedSample):
             raise ValueError(f"the mechanism must be a PerturbedSample, got {mechanism.kind!r}")
         return mechanism
@@ -141,13 +163,22 @@ class PerturbedSample(Mechanism):
     @property
     def event(self) -> Event:
         dimension = self.problem.dimension
-        added = Gaussian if self.noise == "gaussian" else lambda multiplier: L2Laplace(multiplier, dimension)
-        return Composed((self.sampler.certificate.undisplaced(self.ideal), added(self.noise_multiplier)))
+        added = (
+            Gaussian
+            if self.noise == "gaussian"
+            else lambda multiplier: L2Laplace(multiplier, dimension)
+        )
+        return Composed(
+            (self.sampler.certificate.undisplaced(self.ideal), added(self.noise_multiplier))
+        )
 
     @property
     def ideal(self) -> Event:
         """The event of an exact sample."""
-        strong, change = self.problem.n * self.problem.ridge, LossSensitivity.of(self.problem, self.relation)
+        strong, change = (
+            self.problem.n * self.problem.ridge,
+            LossSensitivity.of(self.problem, self.relation),
+        )
         return change.exact_sample(self.promise, self.inverse_temperature, strong)
 
     @property
@@ -157,7 +188,7 @@ class PerturbedSample(Mechanism):
 
     @property
     def farthest(self) -> Minimize:
-        """The problem for which rounding is bounded: a trust ball is moved farther out than `around` moves it."""
+        """The problem that bounds rounding: its trust ball is farther out than any `around`."""
         if self.problem.trust_ball is None:
             return self.problem
         away = np.zeros(self.problem.dimension)
@@ -165,12 +196,14 @@ class PerturbedSample(Mechanism):
         return self._moved(away)
 
     def around(self, point: Floats) -> PerturbedSample:
-        """Return the sample in the trust ball around a released point; noise beyond all minimizers is taken back."""
-        return replace(self, problem=self._moved(self._minimizers.project(np.asarray(point, dtype=np.float64))))
+        """Return the sample in the ball around a released point, which is projected first."""
+        return replace(
+            self, problem=self._moved(self._minimizers.project(np.asarray(point, dtype=np.float64)))
+        )
 
     @property
     def _minimizers(self) -> L2Ball:
-        """The ball of all minimizers of up to twice n records: outside, the ridge outweighs the losses."""
+        """The ball of all minimizers of at most 2 n records: outside, the ridge dominates."""
         slope = self.problem.constants(self.relation, everywhere=True).lipschitz
         return L2Ball(self.problem.dimension, 2 * slope / self.problem.ridge)
 
@@ -182,7 +215,7 @@ class PerturbedSample(Mechanism):
 
     @property
     def sensitivity(self) -> float:
-        """Twice the displacement: given the exact sample, the draw is that near to it on either dataset."""
+        """Twice the displacement: on either dataset the draw is that close to the exact sample."""
         domain = bounded_domain(self.problem)
         rounding = ROUNDING * domain.radius() + 1e-14 * domain.reach()
         return 2 * _UP * (self.sampler.certificate.displacement + rounding)
@@ -194,17 +227,31 @@ class PerturbedSample(Mechanism):
 
     @property
     def risk(self) -> Risk:
-        problem, excess = self.problem, self.problem.dimension / (self.inverse_temperature * self.problem.n)
+        problem, excess = (
+            self.problem,
+            self.problem.dimension / (self.inverse_temperature * self.problem.n),
+        )
         if problem.trust_ball is not None:
-            return Risk(excess, "excess regularized empirical risk if the ball holds the minimizer (proven bound)")
+            return Risk(
+                excess,
+                "excess regularized empirical risk if the ball holds the minimizer (proven bound)",
+            )
         if self.own_ridge is None:
-            return Risk(excess, "excess regularized empirical risk of the exact sample (proven bound)", proven=True)
+            return Risk(
+                excess,
+                "excess regularized empirical risk of the exact sample (proven bound)",
+                proven=True,
+            )
         excess = self.excess_bound(problem, self.own_ridge, self.inverse_temperature)
-        return Risk(excess, f"excess {problem.objective} risk of the exact sample (proven bound)", proven=True)
+        return Risk(
+            excess,
+            f"excess {problem.objective} risk of the exact sample (proven bound)",
+            proven=True,
+        )
 
     @staticmethod
     def excess_bound(problem: Minimize, own_ridge: float, inverse_temperature: float) -> float:
-        """Return the bound on the expected excess risk of an exact sample, for a ridge chosen above the caller's."""
+        """Return a bound on the expected excess risk of an exact sample, at the chosen ridge."""
         excess = problem.dimension / (inverse_temperature * problem.n)
         excess += (problem.ridge - own_ridge) * bounded_domain(problem).reach() ** 2 / 2
         if problem.objective == "population":
@@ -216,25 +263,32 @@ class PerturbedSample(Mechanism):
 
     def run_many(self, data: View, run: Run, count: int) -> Sequence[Floats]:
         """Draw independent samples by vectorized chains."""
-        target = gibbs(self.problem, data, self.inverse_temperature)
+        target = Potential.gibbs(self.problem, data, self.inverse_temperature)
         samples = self.sampler.draw(target, count, run.noise, run.progress)
         return [self._noisy(sample, run) for sample in samples]
 
     def _noisy(self, sample: Floats, run: Run) -> Floats:
         add = add_gaussian if self.noise == "gaussian" else add_l2_laplace
-        noisy = add(sample, l2_sensitivity=self.sensitivity, noise_multiplier=self.noise_multiplier, source=run.noise)
+        noisy = add(
+            sample,
+            l2_sensitivity=self.sensitivity,
+            noise_multiplier=self.noise_multiplier,
+            source=run.noise,
+        )
         return self.problem.project(noisy)
 
 
 @dataclass(frozen=True)
 class BallAround(Binding):
-    """Move the trust ball of a local sample to what a stage released; ridge, radius and event stay."""
+    """Move a local sample's trust ball to a released point; ridge, radius and event stay."""
 
     kind = "ball_around"
     stage: str
 
     def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
-        return plan.map_steps(lambda sample: PerturbedSample.of(sample).around(released[self.stage]))
+        return plan.map_steps(
+            lambda sample: PerturbedSample.of(sample).around(released[self.stage])
+        )
 
     def stand_in(self, plan: Plan) -> Mapping[str, Any]:
         return {self.stage: np.ones(PerturbedSample.of(plan.final).problem.dimension)}

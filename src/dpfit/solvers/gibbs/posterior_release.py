@@ -1,12 +1,13 @@
-"""A certified posterior sample with the smallest excess-risk bound, on the domain or on a ball of its own.
+"""A certified posterior sample of least excess-risk bound, on the domain or on a ball.
 
-On a bounded domain it is `regularized_exp_mech`, which chooses the ridge and the theorem. Without a domain the sample
-is drawn on a ball around a noisy minimizer, as in `localized_asap`, and the minimizer is not released. That needs a
-ridge and a pure budget. It does not help where there is a domain to choose a ridge for: at the best ridge its bound is
-above 4 times d lipschitz R / (epsilon n), that of a sample on the whole domain 2.3 times.
+On a bounded domain it is `regularized_exp_mech`, which chooses the ridge and the theorem. Without a
+domain the sample is drawn on a ball around a noisy minimizer, as in `localized_asap`, and the
+minimizer is not released. That needs a ridge and a pure budget. It does not help where there is a
+domain to choose a ridge for: at the best ridge its bound is above 4 times d lipschitz R / (epsilon
+n), that of a sample on the whole domain 2.3 times.
 
-Guarantee: that of the budget, for every dataset. Reference: [Liu24] Theorems 3.1.5 and 3.4.1; [ASAP] Theorems 2 and 3;
-docs/explanation/certificates.md, section 7.
+Guarantee: that of the budget, for every dataset. Reference: [Liu24] Theorems 3.1.5 and 3.4.1;
+[ASAP] Theorems 2 and 3; docs/explanation/certificates.md, section 7.
 """
 
 from __future__ import annotations
@@ -33,18 +34,24 @@ def _without_domain(requirement: Requirement) -> Requirement:
     return Requirement(
         f"{requirement.text} where there is no domain",
         f"pass domain, or {requirement.hint}",
-        lambda problem, budget, options: problem.domain is not None or requirement.holds(problem, budget, options),
+        lambda problem, budget, options: (
+            problem.domain is not None or requirement.holds(problem, budget, options)
+        ),
     )
 
 
 class PosteriorRelease(Algorithm[Minimize]):
     """Certified posterior sample with the smallest excess-risk bound; nothing to tune.
 
-    Guarantee: that of the budget, for every dataset. Reference: [Liu24] Theorems 3.1.5, 3.4.1; [ASAP] Theorems 2, 3.
+    Guarantee: that of the budget, for every dataset. Reference: [Liu24] Theorems 3.1.5, 3.4.1;
+    [ASAP] Theorems 2, 3.
     """
 
     name = "posterior_release"
-    summary = "a certified posterior sample with the ridge that has the least proven risk; nothing to tune"
+    summary = (
+        "a certified posterior sample with the ridge that has the least proven risk; "
+        "nothing to tune"
+    )
     reference = "[Liu24] Theorems 3.1.5, 3.4.1; [ASAP] Theorems 2, 3"
     solves = Minimize
     guarantees = ("pure", "approximate", "gdp", "zcdp")
@@ -59,7 +66,9 @@ class PosteriorRelease(Algorithm[Minimize]):
         >>> from dpfit.geometry import L2Ball
         >>> from dpfit.losses import Bounds, Logistic
         >>> ball = L2Ball(20, 1.0)
-        >>> problem = Minimize(n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20, domain=ball)
+        >>> problem = Minimize(
+        ...     n=10_000, loss=Logistic(), bounds=Bounds(1.0), n_features=20, domain=ball
+        ... )
         >>> plan = posterior_release.plan(problem, Budget(epsilon=1, delta=1e-6))
         >>> round(plan.risk.expected, 4)
         0.0029

@@ -1,19 +1,21 @@
-"""The exponential mechanism on a continuous domain, with a ridge chosen for the empirical or the population risk.
+"""Continuous exponential mechanism; its ridge suits the empirical or the population risk.
 
-A sample of exp(-t (sum of losses + (n ridge / 2) norm(theta)**2)) on a domain of reach R has, for the ridge added to
-that of the problem, an expected excess risk of at most
+A sample of exp(-t (sum of losses + (n ridge / 2) norm(theta)**2)) on a domain of reach R has, for
+the ridge added to that of the problem, an expected excess risk of at most
 
     d / (t n) + added * R**2 / 2,                             of the mean loss of the records, and
-    d / (t n) + added * R**2 / 2 + stable / (ridge * n)       of that of the population they are drawn from,
+    d / (t n) + added * R**2 / 2 + stable / (ridge * n)       of that of the population they are
+    drawn from,
 
-where stable is the Lipschitz constant of a loss times that of the difference of two: replacing a record moves the
-sample by at most (difference) / (n ridge), surely under some coupling. By bounded range (the exponential mechanism
-itself) t = epsilon / range for every ridge. By strong log-concavity t = mu**2 n ridge / lipschitz**2. The plan takes
-the theorem with the smaller bound; a pure budget allows bounded range only.
+where stable is the Lipschitz constant of a loss times that of the difference of two: replacing a
+record moves the sample by at most (difference) / (n ridge), surely under some coupling. By bounded
+range (the exponential mechanism itself) t = epsilon / range for every ridge. By strong
+log-concavity t = mu**2 n ridge / lipschitz**2. The plan takes the theorem with the smaller bound; a
+pure budget allows bounded range only.
 
 Guarantee: that of `asap_perturb`, for every dataset.
-Reference: [Liu24] Theorems 3.6.2, 3.6.7, 3.6.8 (corrected); [LD] Theorems D.1, E.4; docs/explanation/gibbs.md,
-sections 2 and 3.
+Reference: [Liu24] Theorems 3.6.2, 3.6.7, 3.6.8 (corrected); [LD] Theorems D.1, E.4;
+docs/explanation/gibbs.md, sections 2 and 3.
 """
 
 from __future__ import annotations
@@ -34,19 +36,23 @@ from dpfit.solvers.gibbs.perturbed_sample import BALL_OR_BOX, LossSensitivity, P
 from dpfit.solvers.gibbs.sample_budget import SampleBudget
 
 _BIAS = 0.1
-"""By bounded range only speed asks for a ridge: it may add this share of what the temperature costs."""
+"""By bounded range only speed asks for a ridge: it may add this share of what the temperature
+costs.
+"""
 
 
 class RegularizedExpMech(Algorithm[Minimize]):
     """Certified sample on a ball or a box, with the ridge of the smallest excess-risk bound.
 
-    Use it on domains about as wide as the distance of good parameters; the bound is for the worst case.
-    Guarantee: that of the budget, for every dataset. Reference: [Liu24] Theorems 3.6.2, 3.6.7, 3.6.8 (corrected).
+    Use it on domains about as wide as the distance of good parameters; the bound is for the worst
+    case. Guarantee: that of the budget, for every dataset. Reference: [Liu24] Theorems 3.6.2,
+    3.6.7, 3.6.8 (corrected).
     """
 
     name = "regularized_exp_mech"
     summary = (
-        "the exponential mechanism on a ball or a box, with the ridge of least proven empirical or population risk"
+        "the exponential mechanism on a ball or a box, with the ridge of least proven "
+        "empirical or population risk"
     )
     reference = "[Liu24] Theorems 3.6.2, 3.6.7, 3.6.8, corrected; [LD] Theorems D.1 and E.4"
     solves = Minimize
@@ -55,23 +61,30 @@ class RegularizedExpMech(Algorithm[Minimize]):
     supports = frozenset({"ridge", "domain", "population"})
     tier = "specialised"
 
-    def _plan(self, problem: Minimize, budget: Budget, *, sampler: str = "auto", spend_all: bool = False) -> Plan:
+    def _plan(
+        self, problem: Minimize, budget: Budget, *, sampler: str = "auto", spend_all: bool = False
+    ) -> Plan:
         """Return the sample with the smallest excess-risk bound; ``sampler`` as in `asap_perturb`.
 
-        For the population risk a larger inverse temperature than d / (t n) = stable / (2 ridge n) hardly helps, and
-        takes longer to sample. The plan then spends less than the budget, unless ``spend_all``.
+        For the population risk a larger inverse temperature than d / (t n) = stable / (2 ridge n)
+        hardly helps, and takes longer to sample. The plan then spends less than the budget, unless
+        ``spend_all``.
 
         >>> from dpfit.geometry import L2Ball
         >>> from dpfit.losses import Bounds, Hinge
         >>> ball = L2Ball(20, 1.0)
-        >>> problem = Minimize(n=10_000, loss=Hinge(), bounds=Bounds(1.0), n_features=20, domain=ball)
+        >>> problem = Minimize(
+        ...     n=10_000, loss=Hinge(), bounds=Bounds(1.0), n_features=20, domain=ball
+        ... )
         >>> budget = Budget(epsilon=1, delta=1e-6)
         >>> round(regularized_exp_mech.plan(problem, budget).risk.expected, 4)
         0.0054
         """
         if problem.objective == "population" and budget.kind != "pure" and not spend_all:
             budget = _useful(problem, budget)
-        candidates = (_ridged(problem, budget, promise) for promise in SampleBudget(problem, budget).promises)
+        candidates = (
+            _ridged(problem, budget, promise) for promise in SampleBudget(problem, budget).promises
+        )
         chosen = min(candidates, key=lambda one: one.bound)
         return SampleBudget(chosen.problem, budget).step(sampler, own_ridge=problem.ridge)
 
@@ -91,7 +104,7 @@ class Ridged(NamedTuple):
 
 
 def _ridged(problem: Minimize, budget: Budget, promise: str) -> Ridged:
-    """Return the problem with the best ridge for a theorem, or with its own ridge if that is larger."""
+    """Return the problem with the best ridge for a theorem, or its own ridge if larger."""
     best = _ridge_by_curvature if promise == "gdp" else _ridge_by_range
     ridged = replace(problem, ridge=max(problem.ridge, best(problem, budget)))
     t = SampleBudget(ridged, budget).max_inverse_temperature(promise)
@@ -99,7 +112,7 @@ def _ridged(problem: Minimize, budget: Budget, promise: str) -> Ridged:
 
 
 def _ridge_by_curvature(problem: Minimize, budget: Budget) -> float:
-    """Return the ridge of least d / (t n) + ridge R**2 / 2 (+ stable / (ridge n)), t proportional to the ridge."""
+    """Return the ridge of least d / (t n) + ridge R**2 / 2 (+ stable / (ridge n)), t ~ ridge."""
     added = LossSensitivity.stability(problem) if problem.objective == "population" else 0.0
     each = problem.dimension / _per_ridge(problem, budget) + added
     return math.sqrt(2 * each / problem.n) / bounded_domain(problem).reach()
@@ -111,7 +124,10 @@ def _per_ridge(problem: Minimize, budget: Budget) -> float:
 
 
 def _ridge_by_range(problem: Minimize, budget: Budget) -> float:
-    """Return the ridge with the least ridge R**2 / 2 + stable / (ridge n), and at least one that samples fast."""
+    """Return the ridge that minimizes ridge R**2 / 2 + stable / (ridge n).
+
+    A smaller ridge is raised to one at which the sampler is fast.
+    """
     reach = bounded_domain(problem).reach()
     t = SampleBudget(problem, budget).max_inverse_temperature("bounded_range")
     fast = 2 * _BIAS * problem.dimension / (t * problem.n * reach**2)
@@ -121,11 +137,13 @@ def _ridge_by_range(problem: Minimize, budget: Budget) -> float:
 
 
 def _useful(problem: Minimize, budget: Budget) -> Budget:
-    """Return the part of the budget that helps: the mu at which d / (t n) = stable / (2 ridge n)."""
+    """Return the useful part of the budget: the mu at which d / (t n) = stable / (2 ridge n)."""
     if problem.dimension / _per_ridge(problem, budget) >= LossSensitivity.stability(problem) / 2:
         return budget
     change = LossSensitivity.of(problem, budget.relation).lipschitz
-    mu = change * math.sqrt(2 * problem.dimension / (LossSensitivity.stability(problem) * problem.n))
+    mu = change * math.sqrt(
+        2 * problem.dimension / (LossSensitivity.stability(problem) * problem.n)
+    )
     return Budget(mu=mu, unit=budget.unit, relation=budget.relation)
 
 

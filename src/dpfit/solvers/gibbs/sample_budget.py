@@ -1,8 +1,8 @@
-"""How a budget is spent on a certified sample: theorem, inverse temperature, noise, and what rounding costs.
+"""How a certified sample spends its budget: theorem, temperature, noise and rounding.
 
-The plan relies on the theorem that allows the larger inverse temperature. A small fixed part of the budget is for the
-noise. Where rounding has a proven bound, its cost is taken from the inverse temperature, if it is below 2%.
-Which theorem is better where: docs/explanation/gibbs.md, section 9.
+The plan relies on the theorem that allows the larger inverse temperature. A small fixed part of the
+budget is for the noise. Where rounding has a proven bound, its cost is taken from the inverse
+temperature, if it is below 2%. Which theorem is better where: docs/explanation/gibbs.md, section 9.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dpfit.core import Minimize, Step
 from dpfit.geometry import L2Ball
-from dpfit.losses.custom import vouched
+from dpfit.losses.custom import declared_basis
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import BoundedRange, Composed, Event, Gaussian, GaussianPrivate, L2Laplace
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
@@ -22,11 +22,15 @@ from dpfit.samplers.potential import bounded_domain
 from dpfit.solvers.gibbs.perturbed_sample import PROMISES, LossSensitivity, PerturbedSample
 from dpfit.solvers.gibbs.sampler_choice import GibbsTarget, Sampler
 
-NOISE_SHARE = {("gdp", "gaussian"): 0.05, ("bounded_range", "gaussian"): 0.005, ("bounded_range", "l2_laplace"): 0.02}
+NOISE_SHARE = {
+    ("gdp", "gaussian"): 0.05,
+    ("bounded_range", "gaussian"): 0.005,
+    ("bounded_range", "l2_laplace"): 0.02,
+}
 """The mu or epsilon of the noise, over that of the exact sample with it.
 
-Squares of mu add up, so 5% of it cost 0.13%. Beside a bounded range, Gaussian noise costs what its tail reaches at
-delta, about five times its mu.
+Squares of mu add up, so 5% of it cost 0.13%. Beside a bounded range, Gaussian noise costs what its
+tail reaches at delta, about five times its mu.
 """
 _WORTH = 0.02
 """Largest part of mu, or of epsilon, that is spent on a guarantee that holds in floating point."""
@@ -41,7 +45,7 @@ class SampleBudget:
 
     @classmethod
     def in_ball(cls, problem: Minimize, radius: float, budget: Budget) -> SampleBudget:
-        """Return the budget for a local sample: in a ball of this radius, whose centre is bound late."""
+        """Return the budget of a local sample: in a ball of this radius, bound later."""
         return cls(replace(problem, trust_ball=L2Ball(problem.dimension, radius)), budget)
 
     @property
@@ -64,15 +68,18 @@ class SampleBudget:
 
         >>> from dpfit.losses import Bounds, LinearLoss
         >>> ball = L2Ball(1, 1.5)
-        >>> problem = Minimize(n=10, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, domain=ball, ridge=0.1)
-        >>> round(SampleBudget(problem, Budget(epsilon=1.5)).max_inverse_temperature("bounded_range"), 9)
+        >>> problem = Minimize(
+        ...     n=10, loss=LinearLoss(), bounds=Bounds(1.0), n_features=1, domain=ball, ridge=0.1
+        ... )
+        >>> budget = SampleBudget(problem, Budget(epsilon=1.5))
+        >>> round(budget.max_inverse_temperature("bounded_range"), 9)
         0.25
         """
         ideal = calibrate(lambda level: _ideal(promise, 1 / level), self.budget)
         return self.sensitivity.inverse_temperature(ideal, self.strong_convexity)
 
     def step(self, sampler: str = "auto", own_ridge: float | None = None) -> Step:
-        """Return the sample of the largest inverse temperature that the budget allows, by the better theorem."""
+        """Return the sample of largest inverse temperature in the budget, by the better theorem."""
         problem, budget = self.problem, self.budget
         promise = max(self.promises, key=self.max_inverse_temperature)
         noise = "l2_laplace" if budget.kind == "pure" else "gaussian"
@@ -80,14 +87,23 @@ class SampleBudget:
         rest = math.sqrt(1 - share**2) if promise == "gdp" else 1 - share
 
         def stages(level: float) -> _Stages:
-            added = Gaussian(level / share) if noise == "gaussian" else L2Laplace(level / share, problem.dimension)
+            added = (
+                Gaussian(level / share)
+                if noise == "gaussian"
+                else L2Laplace(level / share, problem.dimension)
+            )
             return _Stages(_ideal(promise, rest / level), added)
 
         fitted = calibrate(stages, budget)
-        t, multiplier = self.sensitivity.inverse_temperature(fitted.ideal, self.strong_convexity), fitted.multiplier
+        t, multiplier = (
+            self.sensitivity.inverse_temperature(fitted.ideal, self.strong_convexity),
+            fitted.multiplier,
+        )
         drawn = GibbsTarget(problem, t).sampler(sampler, noise, multiplier)
         sample = _with_rounding(
-            PerturbedSample(problem, budget.relation, t, drawn, noise, multiplier, promise, own_ridge)
+            PerturbedSample(
+                problem, budget.relation, t, drawn, noise, multiplier, promise, own_ridge
+            )
         )
         return Step(sample, self._basis(promise, sample.sampler))
 
@@ -97,23 +113,32 @@ class SampleBudget:
         if isinstance(sampler, GibbsRejection) and sampler.rounding is not None:
             arithmetic = "bounded"
             if relation == "add_remove":
-                # Sums of more numbers round more; a check of the number of records would depend on the records.
+                # Sums of more numbers round more; a check of the number of records would depend on
+                # the records.
                 most = self.problem.max_records(relation)
                 assumptions += (Assumption(f"there are at most {most} records", "declared"),)
         theorem = f"{PROMISES[promise]}, perturbed [ASAP, Theorem 2]"
-        return vouched(Basis(theorem, relation, self.budget.unit, assumptions, arithmetic), self.problem.loss)
+        return declared_basis(
+            Basis(theorem, relation, self.budget.unit, assumptions, arithmetic), self.problem.loss
+        )
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """What the guarantee of an exact sample assumes."""
         status = self.problem.loss.status
         assumptions = (
-            Assumption("rows and labels are scaled and clamped into the declared bounds", "enforced"),
-            Assumption("the losses are convex and their constants hold within these bounds", status),
+            Assumption(
+                "rows and labels are scaled and clamped into the declared bounds", "enforced"
+            ),
+            Assumption(
+                "the losses are convex and their constants hold within these bounds", status
+            ),
         )
         if self.budget.relation == "replace":
             return assumptions
-        return *assumptions, Assumption("the number n that scales the ridge was not read off the data", "declared")
+        return *assumptions, Assumption(
+            "the number n that scales the ridge was not read off the data", "declared"
+        )
 
 
 class _Stages(NamedTuple):
@@ -136,12 +161,14 @@ def _ideal(promise: str, size: float) -> GaussianPrivate | BoundedRange:
 
 
 def _with_rounding(sample: PerturbedSample) -> PerturbedSample:
-    """Return the sample with a certificate of its rounding, if that costs at most 2% of mu or epsilon."""
+    """Return the sample with a rounding certificate that costs at most 2% of mu or epsilon."""
     whole, radius, share = sample.ideal, bounded_domain(sample.problem).radius(), 0.0
     while isinstance(sample.sampler, GibbsRejection) and share <= _WORTH:
         t = sample.inverse_temperature * (1 - share) ** (2 if sample.promise == "gdp" else 1)
         target = GibbsTarget(sample.problem, t)
-        distance = min(target.negligible_distance(sample.noise, sample.noise_multiplier), radius / 8)
+        distance = min(
+            target.negligible_distance(sample.noise, sample.noise_multiplier), radius / 8
+        )
         bound = rejection_rounding(sample.farthest, sample.relation, t, distance)
         if bound is None:
             break

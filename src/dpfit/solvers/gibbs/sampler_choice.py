@@ -1,8 +1,8 @@
 """Which sampler draws from a Gibbs density, chosen from public facts.
 
-Exact rejection is fast where proposals are likely to be accepted. Else a proximal Markov chain draws, plain or
-preconditioned. The choice affects work, never privacy: the certificate of each sampler holds for every dataset.
-Reference: docs/explanation/certificates.md.
+Exact rejection is fast where proposals are likely to be accepted. Else a proximal Markov chain
+draws, plain or preconditioned. The choice affects work, never privacy: the certificate of each
+sampler holds for every dataset. Reference: docs/explanation/certificates.md.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from dpfit.core import Minimize
-from dpfit.geometry import Box, L2Ball
-from dpfit.losses.glm import GLM
-from dpfit.privacy.check import one_of
+from dpfit.geometry import Box
+from dpfit.privacy.validate import option
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection, remains
-from dpfit.samplers.potential import bending, bounded_domain, curvatures
+from dpfit.samplers.potential import bounded_domain
 from dpfit.samplers.proximal_sampler_winf import REJECTION, PreconditionedSampler, ProximalSampler
 
 Sampler = GibbsRejection | ProximalSampler | PreconditionedSampler
@@ -29,18 +28,23 @@ ROUNDING = 1e-9
 _VISIBLE = 0.01
 """Noise, relative to the least standard deviation of the sample."""
 _LEAST_ACCEPTANCE, _LEAST_PROPOSALS = 1e-3, 1e-6
-"""Rejection is chosen if a compared proposal, and a proposal at all, are accepted and compared at least this often."""
+"""Rejection is chosen if a compared proposal, and a proposal at all, are accepted and compared at
+least this often.
+"""
 _NEWTON_STEPS = 6
-"""Steps to the anchor of exact rejection; a Hessian counts as many passes as there are dimensions."""
+"""Steps to the anchor of exact rejection; a Hessian counts as many passes as there are dimensions.
+"""
 _EXPONENT = 1.46
-"""Minus the log acceptance x of proposals with the fewest passes, (2 + e^x) / x: steps are proportional to 1 / x."""
+"""Minus the log acceptance x of proposals with the fewest passes, (2 + e^x) / x: steps are
+proportional to 1 / x.
+"""
 _PASSES_PER_STEP = 2 + math.exp(_EXPONENT)
 """Two passes for the anchor of a step, and one for each expected trial."""
 
 
 @dataclass(frozen=True)
 class GibbsTarget:
-    """The density exp(-t (sum of losses + (n ridge / 2) norm(theta)**2)) on a bounded region, in public facts."""
+    """Density exp(-t (sum of losses + (n ridge / 2) norm(theta)**2)) on a bounded region."""
 
     problem: Minimize
     inverse_temperature: float
@@ -54,7 +58,7 @@ class GibbsTarget:
     def _hessian_trace_bound(self) -> float:
         """Largest trace of one record's Hessian; infinite for non-smooth losses."""
         # The Hessian of a generalized linear loss has one eigenvalue that is not zero.
-        rank = 1 if isinstance(self.problem.loss, GLM) else self.problem.dimension
+        rank = 1 if self.problem.loss.is_glm else self.problem.dimension
         return self.problem.constants("replace").smoothness * rank
 
     @property
@@ -63,37 +67,51 @@ class GibbsTarget:
 
     @property
     def _slope(self) -> float:
-        return self.inverse_temperature * self.problem.n * self.problem.constants("replace").lipschitz
+        return (
+            self.inverse_temperature * self.problem.n * self.problem.constants("replace").lipschitz
+        )
 
     def check(self, sampler: Any) -> None:
-        """Refuse a target for which samplers have no certificate, or for which this sampler's does not hold."""
+        """Refuse a target without a certificate, from any sampler or from this one."""
         if not self.problem.loss.convex:
-            raise ValueError(f"certified samples need a convex loss, got {self.problem.loss.kind!r}")
+            raise ValueError(
+                f"certified samples need a convex loss, got {self.problem.loss.kind!r}"
+            )
         if not self.problem.ridge > 0:
-            raise ValueError("certified samples need ridge > 0: the strong convexity must come from it")
-        if not isinstance(domain := bounded_domain(self.problem), L2Ball | Box):
-            raise ValueError(f"certified samples need a domain that is a ball or a box, got {domain.kind!r}")
+            raise ValueError(
+                "certified samples need ridge > 0: the strong convexity must come from it"
+            )
+        domain = bounded_domain(self.problem)
+        if not domain.draws_gaussians:
+            raise ValueError(
+                f"certified samples need a domain that is a ball or a box, got {domain.kind!r}"
+            )
         if isinstance(sampler, ProximalSampler) and (
             sampler.strong_convexity > self.strong_convexity or sampler.radius < domain.radius()
         ):
-            raise ValueError("the sampler's certificate is for a target that is more convex, or on a smaller domain")
+            raise ValueError(
+                "the sampler's certificate is for a target that is more convex, or on a smaller "
+                "domain"
+            )
 
     def _rejection_exponent(self, precision: float) -> float:
-        """Return minus the log of a lower bound on the acceptance of tangent proposals of this precision."""
+        """Return -log of a lower bound on the acceptance of tangent proposals of a precision."""
         if math.isfinite(trace := self._trace):
             return trace / (2 * precision)
-        # A kink changes the loss by at most its slope times the distance moved, in one direction for a linear model.
-        moved = 2 / math.pi if isinstance(self.problem.loss, GLM) else self.problem.dimension
+        # A kink changes the loss by at most its slope times the distance moved, in one direction
+        # for a linear model.
+        moved = 2 / math.pi if self.problem.loss.is_glm else self.problem.dimension
         return self._slope * math.sqrt(moved / precision)
 
     @property
     def log_acceptance(self) -> float:
-        """Predicted log probability that exact rejection accepts a proposal that it compares with the data.
+        """Predicted log acceptance of the proposals that exact rejection compares with data.
 
-        The sample is taken to be as wide as the ridge alone makes it. Minus infinity: too many proposals fail before
-        they are compared.
+        The sample is taken to be as wide as the ridge alone makes it. Minus infinity: too many
+        proposals fail before they are compared.
         """
-        d, domain, rate = self.problem.dimension, bounded_domain(self.problem), bending(self.problem)
+        d, domain = self.problem.dimension, bounded_domain(self.problem)
+        rate = self.problem.constants("replace").margin_self_concordance
         if math.isinf(rate):
             return -self._rejection_exponent(self.strong_convexity)
         across = rate * domain.diameter()
@@ -104,12 +122,14 @@ class GibbsTarget:
         return accepted if kept + fitting > math.log(_LEAST_PROPOSALS) else -math.inf
 
     def negligible_distance(self, noise: str, noise_multiplier: float) -> float:
-        """Return a displacement whose noise hardly widens the sample, and not below what rounding displaces."""
+        """Return a displacement of negligible noise, but not below the rounding displacement."""
         if math.isfinite(self._trace):
             least = 1 / math.sqrt(self._trace + self.strong_convexity)
         else:
             least = 1 / (self._slope + math.sqrt(self.strong_convexity))
-        spread = noise_multiplier * (1.0 if noise == "gaussian" else math.sqrt(self.problem.dimension + 1))
+        spread = noise_multiplier * (
+            1.0 if noise == "gaussian" else math.sqrt(self.problem.dimension + 1)
+        )
         radius = bounded_domain(self.problem).radius()
         return max(min(_VISIBLE * least / (2 * spread), radius / 2), ROUNDING * radius)
 
@@ -123,31 +143,39 @@ class GibbsTarget:
         return _NEWTON_STEPS * (self.problem.dimension + 1.0) + trials
 
     def _preconditioned_passes(self, distance: float) -> float:
-        """Return about how many passes the preconditioned chain takes; infinite where there is no preconditioner."""
-        lower, upper = curvatures(self.problem)
+        """Return about the passes of the preconditioned chain; infinite without preconditioner."""
+        lower, upper = self.problem.constants("replace").margin_curvatures
         if math.isinf(upper):
             return math.inf
         strong, trace = self.strong_convexity, self._trace
-        spread = min(self.problem.dimension * (upper - lower) / lower if lower > 0 else math.inf, trace / strong)
+        spread = min(
+            self.problem.dimension * (upper - lower) / lower if lower > 0 else math.inf,
+            trace / strong,
+        )
         ratio = bounded_domain(self.problem).radius() * math.sqrt(1 + trace / strong) / distance
         rate = math.log1p(1 / max(spread / (2 * REJECTION) - 1, 0.05))
-        return self.problem.dimension + (1 + math.exp(REJECTION)) * math.log(max(ratio, math.e)) / rate
+        return (
+            self.problem.dimension + (1 + math.exp(REJECTION)) * math.log(max(ratio, math.e)) / rate
+        )
 
     def sampler(self, name: str, noise: str, noise_multiplier: float) -> Sampler:
-        """Return the sampler of this name, set for the target and the noise that is added to its draws."""
-        one_of("sampler", name, SAMPLERS)
+        """Return the named sampler, set for the target and for the noise on its draws."""
+        option("sampler", name, SAMPLERS)
         if name == "rejection":
             return GibbsRejection()
         if name == "proximal":
             return self.proximal(noise, noise_multiplier)
         if name == "preconditioned":
-            if math.isinf(curvatures(self.problem)[1]):
-                raise ValueError("the preconditioned sampler needs a smooth generalized linear loss; use proximal")
+            if math.isinf(self.problem.constants("replace").margin_curvatures[1]):
+                raise ValueError(
+                    "the preconditioned sampler needs a smooth generalized linear loss; use "
+                    "proximal"
+                )
             return PreconditionedSampler(self.negligible_distance(noise, noise_multiplier))
         return self._fastest(noise, noise_multiplier)
 
     def _fastest(self, noise: str, noise_multiplier: float) -> Sampler:
-        """Return exact rejection where proposals are likely to be accepted; else the chain with fewer passes."""
+        """Return exact rejection if acceptance is likely, else the chain with fewer passes."""
         if self.log_acceptance > math.log(_LEAST_ACCEPTANCE):
             return GibbsRejection()
         plain = self.proximal(noise, noise_multiplier)
@@ -158,11 +186,14 @@ class GibbsTarget:
         return plain
 
     def proximal(self, noise: str, noise_multiplier: float) -> ProximalSampler:
-        """Return the proximal sampler with the step size of the fewest passes and a negligible displacement."""
+        """Return the proximal sampler of fewest passes and a negligible displacement."""
         strong = self.strong_convexity
-        # The exponent falls at least like the square root of the precision, so two squares bring it to the target.
+        # The exponent falls at least like the square root of the precision, so two squares bring it
+        # to the target.
         precision = 2 * strong
         while (excess := self._rejection_exponent(precision) / _EXPONENT) > 1.001:
             precision *= excess if math.isfinite(self._trace) else excess**2
         distance = self.negligible_distance(noise, noise_multiplier)
-        return ProximalSampler.within(distance, strong, bounded_domain(self.problem).radius(), 1 / (precision - strong))
+        return ProximalSampler.within(
+            distance, strong, bounded_domain(self.problem).radius(), 1 / (precision - strong)
+        )

@@ -1,16 +1,18 @@
 """Stochastic gradient descent on Poisson samples, with clipped gradients and Gaussian noise.
 
-Guarantee: that of ``steps`` adaptively composed Gaussian mechanisms, each on a Poisson sample, for all iterates
-together, by privacy-loss distributions. It holds for any loss and any data, since the clip norm is enforced.
-Reference: [LD] Algorithm 1, repaired (docs/errata.md); Abadi et al. (2016); docs/explanation/sampled-descent.md.
+Guarantee: that of ``steps`` adaptively composed Gaussian mechanisms, each on a Poisson sample, for
+all iterates together, by privacy-loss distributions. It holds for any loss and any data, since the
+clip norm is enforced. Reference: [LD] Algorithm 1, repaired (docs/errata.md); Abadi et al. (2016);
+docs/explanation/sampled-descent.md.
 
-At each step every record is in the batch with probability ``batch / n``, independently. Gradients of the batch are
-clipped to norm ``clip_norm``, rounded to a grid and summed exactly. Noise is added to the sum. The public ``batch``
-divides the result: the number of records in a batch is private.
+At each step every record is in the batch with probability ``batch / n``, independently. Gradients
+of the batch are clipped to norm ``clip_norm``, rounded to a grid and summed exactly. Noise is added
+to the sum. The public ``batch`` divides the result: the number of records in a batch is private.
 
-Sensitivity: s = clip_norm + half a grid cell for a record that is added or removed, 2 s for a replaced one. The noise
-multiplier of the event refers to s under add/remove and to 2 s under replace-one. Under replace-one a record that
-leaves the sample changes the sum by s, half of that (``zero_out``).
+Sensitivity: s = clip_norm + half a grid cell for a record that is added or removed, 2 s for a
+replaced one. The noise multiplier of the event refers to s under add/remove and to 2 s under
+replace-one. Under replace-one a record that leaves the sample changes the sum by s, half of that
+(``zero_out``).
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from dpfit.core import Algorithm, Example, Loop, Minimize, Plan, Risk, Run, Step
 from dpfit.core.algorithm import Requirement
 from dpfit.data.dataset import Dataset, InMemory
 from dpfit.data.view import View
-from dpfit.kernels.epoch import BatchSum, Epoch, Pace, in_place
+from dpfit.kernels.minibatch import BatchSum, Epoch, Pace, in_place
 from dpfit.losses.base import Bounds
-from dpfit.losses.custom import vouched
+from dpfit.losses.custom import declared_basis
 from dpfit.losses.glm import GLM, Huber, Logistic, Squared
 from dpfit.mechanisms.aggregates.contribution import clipped_sums
 from dpfit.noise import Gaussian, Grid, rounded
@@ -39,7 +41,7 @@ from dpfit.noise.lattice import LIMIT
 from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, calibrate, event
 from dpfit.privacy.calibrate import AtLevel
-from dpfit.privacy.check import count, moderate, number, one_of, positive
+from dpfit.privacy.validate import in_safe_range, integer, option, positive, real
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -58,16 +60,21 @@ _DRIFT = 0.75
 """Noise that a direction without curvature may collect, in natural units of the parameter."""
 
 _FAINT = 30.0
-"""Signal-to-noise ratio below which the total step size is reduced: a parameter would be mostly noise."""
+"""Signal-to-noise ratio below which the total step size is reduced: a parameter would be mostly
+noise.
+"""
 
 _ENTRIES, _PASSES = 4e8, 20
 """Matrix entries read in all, if these are at least this many passes over the data."""
 
 _DRAWN = 2**18
-"""Random numbers drawn in one call: enough to make its overhead small, few enough to stay in the cache."""
+"""Random numbers drawn in one call: enough to make its overhead small, few enough to stay in the
+cache.
+"""
 
 _FEW = 5000
-"""Number of records up to which one pass over all of them is faster than one call for each batch."""
+"""Number of records up to which one pass over all of them is faster than one call for each batch.
+"""
 
 
 class Walk(NamedTuple):
@@ -117,48 +124,69 @@ class SampledDescent(Loop):
     averaged: float = 0.0
 
     def __post_init__(self) -> None:
-        one_of("relation", self.relation, ("replace", "add_remove"))
-        count("steps", self.steps)
+        option("relation", self.relation, ("replace", "add_remove"))
+        integer("steps", self.steps)
         if not LEAST <= positive("batch", self.batch) / self.problem.n <= 1:
-            raise ValueError(f"batch must lie between 2**-50 n and n = {self.problem.n}, got {self.batch!r}")
-        moderate("clip_norm", self.clip_norm)
-        if not 0 <= number("momentum", self.momentum) < 1:
+            raise ValueError(
+                f"batch must lie between 2**-50 n and n = {self.problem.n}, got {self.batch!r}"
+            )
+        in_safe_range("clip_norm", self.clip_norm)
+        if not 0 <= real("momentum", self.momentum) < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum!r}")
         positive("learning_rate", self.learning_rate)
-        if not 0 <= number("averaged", self.averaged) <= 1:
+        if not 0 <= real("averaged", self.averaged) <= 1:
             raise ValueError(f"averaged must lie between 0 and 1, got {self.averaged!r}")
         if self.learning_rate * self.problem.ridge > 1:
             raise ValueError(
-                f"learning_rate must be at most 1 / ridge = {1 / self.problem.ridge:g}, got {self.learning_rate!r}"
+                f"learning_rate must be at most 1 / ridge = {1 / self.problem.ridge:g}, got "
+                f"{self.learning_rate!r}"
             )
         checked_scale(self._noise_scale)
         _ = self.event
-        farthest = self.steps * self.learning_rate / (1 - self.momentum) * (4 * LIMIT * self.grid.step / self.batch)
+        farthest = (
+            self.steps
+            * self.learning_rate
+            / (1 - self.momentum)
+            * (4 * LIMIT * self.grid.step / self.batch)
+        )
         if farthest > 1e250:
-            raise ValueError("steps * learning_rate / (1 - momentum) could overflow; reduce learning_rate")
+            raise ValueError(
+                "steps * learning_rate / (1 - momentum) could overflow; reduce learning_rate"
+            )
 
     @property
     def event(self) -> event.Event:
-        # Under replace-one a record that leaves the sample changes the sum by half of what replacing it does.
+        # Under replace-one a record that leaves the sample changes the sum by half of what
+        # replacing it does.
         half = 0.5 if self.relation == "replace" else 1.0
         rate = self.batch / self.problem.n
-        return event.Repeated(event.Sampled(event.Gaussian(self.noise_multiplier), rate, zero_out=half), self.steps)
+        return event.Repeated(
+            event.Sampled(event.Gaussian(self.noise_multiplier), rate, zero_out=half), self.steps
+        )
 
     def basis(self, budget: Budget) -> Basis:
         """Return why the descent is private."""
         assumptions = [
             Assumption("the gradient of each record is clipped", "enforced"),
-            Assumption("each record is in a batch by a coin of its own; the size of a batch is not used", "enforced"),
+            Assumption(
+                "each record is in a batch by a coin of its own; the size of a batch is not used",
+                "enforced",
+            ),
         ]
         if budget.relation == "add_remove":
             assumptions.append(
-                Assumption("the number n behind the sampling rate was not read off the data", "declared")
+                Assumption(
+                    "the number n behind the sampling rate was not read off the data", "declared"
+                )
             )
         theorem = (
             "Poisson-sampled Gaussian steps, composed by privacy-loss distributions "
             "(docs/explanation/sampled-descent.md)"
         )
-        return vouched(Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact"), self.problem.loss)
+        return declared_basis(
+            Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact"),
+            self.problem.loss,
+        )
 
     @property
     def work(self) -> Work:
@@ -167,10 +195,10 @@ class SampledDescent(Loop):
 
     @property
     def risk(self) -> Risk:
-        """Textbook estimate for averaged descent, at most ``distance * clip_norm``, that of the start.
+        """Textbook estimate for averaged descent, at most the start's: ``distance * clip_norm``.
 
-        distance**2 / (2 S) + S / steps * (variance of the noise + variance of the sampling) / 2, for a total step size
-        S = steps * learning_rate / (1 - momentum).
+        distance**2 / (2 S) + S / steps * (variance of the noise + variance of the sampling) / 2,
+        for a total step size S = steps * learning_rate / (1 - momentum).
         """
         problem, rate = self.problem, self.batch / self.problem.n
         time = self.steps * self.learning_rate / (1 - self.momentum)
@@ -188,12 +216,14 @@ class SampledDescent(Loop):
     @cached_property
     def sensitivity(self) -> float:
         """Largest change of the sum of a batch by a record in it, rounding included, rounded up."""
-        alone = math.nextafter(self.clip_norm + self.grid.rounding(self.problem.dimension, "l2") / 2, math.inf)
+        alone = math.nextafter(
+            self.clip_norm + self.grid.rounding(self.problem.dimension, "l2") / 2, math.inf
+        )
         return alone if self.relation == "add_remove" else 2 * alone
 
     @cached_property
     def _noise_scale(self) -> float:
-        """Standard deviation of the noise in steps of the grid, rounded up as `dpfit.noise.add_gaussian` does."""
+        """Noise standard deviation in grid steps, rounded up as in `dpfit.noise.add_gaussian`."""
         return math.nextafter(self.noise_multiplier * (self.sensitivity / self.grid.step), math.inf)
 
     @property
@@ -207,7 +237,11 @@ class SampledDescent(Loop):
 
     def init(self, data: View, run: Run) -> Walk:
         problem, epoch = self.problem, self._epoch(data)
-        theta = problem.project(problem.parameters.start.copy()) if problem.start is None else problem.origin
+        theta = (
+            problem.project(problem.parameters.start.copy())
+            if problem.start is None
+            else problem.origin
+        )
         batch_sum = self._pass_over(data) if epoch is None else epoch.batch_sum
         return Walk(theta, np.zeros_like(theta), np.zeros_like(theta), data.n, batch_sum, epoch)
 
@@ -218,16 +252,22 @@ class SampledDescent(Loop):
         chosen = successes(self.batch / self.problem.n, size * records, run.noise)
         noise = rounded(Gaussian(), self._noise_scale, (size, self.problem.dimension), run.noise)
         if epoch is not None and self.problem.region is None and epoch.descends(len(chosen), size):
-            theta, velocity, mean = epoch.descend(np.stack([theta, velocity, mean]), chosen, noise, first, self._pace)
+            theta, velocity, mean = epoch.descend(
+                np.stack([theta, velocity, mean]), chosen, noise, first, self._pace
+            )
             return Walk(theta, velocity, mean, records, batch_sum, epoch)
-        for step, (picks, drawn) in enumerate(zip(_batches(chosen, records, size), noise, strict=True), start=first):
-            theta, velocity, mean = self._move(theta, velocity, mean, batch_sum(theta, picks) + drawn, step)
+        for step, (picks, drawn) in enumerate(
+            zip(_batches(chosen, records, size), noise, strict=True), start=first
+        ):
+            theta, velocity, mean = self._move(
+                theta, velocity, mean, batch_sum(theta, picks) + drawn, step
+            )
         return Walk(theta, velocity, mean, records, batch_sum, epoch)
 
     def _move(
         self, theta: Floats, velocity: Floats, mean: Floats, noisy: Steps, step: int
     ) -> tuple[Floats, Floats, Floats]:
-        """Move one point or a stack of points by noisy sums: what `Epoch.descend` does, to the last bit."""
+        """Move one or stacked points by noisy sums, bit for bit as `Epoch.descend` does."""
         # Integers were added exactly; the public batch size divides after the release.
         gradient = self._pace.unit * noisy
         if self.problem.ridge:
@@ -241,13 +281,15 @@ class SampledDescent(Loop):
     @cached_property
     def _pace(self) -> Pace:
         kept = self.steps - max(1, round(self.averaged * self.steps))
-        return Pace(self.grid.step / self.batch, self.problem.ridge, self.momentum, self.learning_rate, kept)
+        return Pace(
+            self.grid.step / self.batch, self.problem.ridge, self.momentum, self.learning_rate, kept
+        )
 
     def finish(self, state: Walk) -> Floats:
         return state.mean
 
     def run_many(self, data: View, run: Run, count: int) -> Sequence[Floats]:
-        """Draw independent outputs, vectorized: at every step each run has its own batch, noise and point."""
+        """Draw independent outputs, vectorized: each run has its own batches, noise and point."""
         start = self.init(data, run)
         if start.records > _FEW:
             return [self.run(data, run) for _ in range(count)]
@@ -256,7 +298,9 @@ class SampledDescent(Loop):
         for step in range(self.steps):
             taken = np.zeros((count, start.records), dtype=np.bool_)
             taken.flat[successes(self.batch / self.problem.n, taken.size, run.noise)] = True
-            sums = clipped_sums(data, self.problem.loss, theta, grid=self.grid, taken=taken, **guards)
+            sums = clipped_sums(
+                data, self.problem.loss, theta, grid=self.grid, taken=taken, **guards
+            )
             drawn = rounded(Gaussian(), self._noise_scale, theta.shape, run.noise)
             theta, velocity, mean = self._move(theta, velocity, mean, sums + drawn, step)
             run.progress((step + 1) / self.steps)
@@ -272,12 +316,16 @@ class SampledDescent(Loop):
 
     def _pass_over(self, data: Dataset) -> BatchSum:
         """Return sums of batches, each by a pass over the data."""
-        loss, grid, guards = self.problem.loss, self.grid, self.problem.guards | {"clip": self.clip_norm}
+        loss, grid, guards = (
+            self.problem.loss,
+            self.grid,
+            self.problem.guards | {"clip": self.clip_norm},
+        )
         return lambda theta, index: data.clipped_sum(loss, theta, grid=grid, index=index, **guards)
 
 
 def _batches(chosen: Steps, records: int, number: int) -> list[Steps]:
-    """Return the records of each batch: coin ``k * records + i`` is that of record ``i`` in batch ``k``."""
+    """Return each batch's records; coin ``k * records + i`` is record ``i``'s in batch ``k``."""
     starts = np.arange(number + 1) * records
     ends = np.searchsorted(chosen, starts)
     return [chosen[ends[k] : ends[k + 1]] - starts[k] for k in range(number)]
@@ -304,14 +352,16 @@ _BOUNDED = Requirement(
 class DPSGD(Algorithm[Minimize]):
     """Gradient descent on Poisson samples with clipped gradients and Gaussian noise.
 
-    Use it for tables so large that a full-batch pass for each step takes long; use `noisy_gd` otherwise.
-    Guarantee: (epsilon, delta)-DP by privacy-loss distributions, for any loss and any data.
-    Reference: [LD] Algorithm 1, repaired; proof in docs/explanation/sampled-descent.md.
+    Use it for tables so large that a full-batch pass for each step takes long; use `noisy_gd`
+    otherwise. Guarantee: (epsilon, delta)-DP by privacy-loss distributions, for any loss and any
+    data. Reference: [LD] Algorithm 1, repaired; proof in docs/explanation/sampled-descent.md.
     Work: ``steps * batch`` gradients of single records.
     """
 
     name = "dp_sgd"
-    summary = "gradient descent on Poisson samples with clipped gradients and noise; nothing to tune"
+    summary = (
+        "gradient descent on Poisson samples with clipped gradients and noise; nothing to tune"
+    )
     reference = "[LD] Algorithm 1, repaired; Abadi et al. (2016); Balle, Barthe and Gaboardi (2018)"
     solves = Minimize
     guarantees = ("approximate",)
@@ -339,14 +389,17 @@ class DPSGD(Algorithm[Minimize]):
     ) -> Plan:
         """Plan a descent; options that are not given follow from public facts.
 
-        With strength, the mu of the budget for a release that sees each record once, a direction without curvature
-        collects noise of standard deviation S * clip_norm / (strength * n) over the total step size
-        S = steps * learning_rate / (1 - momentum). S makes this a fixed fraction of the natural unit of the parameter,
-        less at a small signal-to-noise ratio. Steps are as large as is stable. A batch is as large as reading 4e8
-        entries in all allows, and so large that the noise stays above the sensitivity.
+        With strength, the mu of the budget for a release that sees each record once, a direction
+        without curvature collects noise of standard deviation S * clip_norm / (strength * n) over
+        the total step size S = steps * learning_rate / (1 - momentum). S makes this a fixed
+        fraction of the natural unit of the parameter, less at a small signal-to-noise ratio. Steps
+        are as large as is stable. A batch is as large as reading 4e8 entries in all allows, and so
+        large that the noise stays above the sensitivity.
 
         >>> from dpfit.losses import Bounds, Logistic
-        >>> problem = Minimize(n=100_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=50)
+        >>> problem = Minimize(
+        ...     n=100_000, loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=50
+        ... )
         >>> plan = dp_sgd.plan(problem, Budget(epsilon=1, delta=1e-6))
         >>> round(plan.guarantee.epsilon(1e-6), 3), plan.mechanism.batch < problem.n
         (1.0, True)
@@ -355,22 +408,46 @@ class DPSGD(Algorithm[Minimize]):
         strength = budget.gaussian_mu / (2 if relation == "replace" else 1)
         signal = strength * problem.n / math.sqrt(problem.dimension)
         curvature = constants.smoothness + problem.ridge
-        limit = _clip_norm(problem, relation, signal) if clip_norm is None else positive("clip_norm", clip_norm)
-        time = _DRIFT * constants.natural_unit * signal / (signal + _FAINT) * strength * problem.n / limit
+        limit = (
+            _clip_norm(problem, relation, signal)
+            if clip_norm is None
+            else positive("clip_norm", clip_norm)
+        )
+        time = (
+            _DRIFT
+            * constants.natural_unit
+            * signal
+            / (signal + _FAINT)
+            * strength
+            * problem.n
+            / limit
+        )
         if steps is None:
             wanted = time * (1 - momentum) * curvature if constants.smooth else MOST
             steps = math.ceil(min(max(wanted, FEWEST), MOST))
-        count("steps", steps)
+        integer("steps", steps)
         if learning_rate is None:
             # A non-smooth loss takes steps of Nemirovski's length: larger ones jump over its kinks.
             rough = _distance(problem, relation) / (limit * math.sqrt(steps)) * (1 - momentum)
-            learning_rate = min(time * (1 - momentum) / steps, 1 / curvature if constants.smooth else rough)
-            learning_rate = min(learning_rate, 1 / problem.ridge) if problem.ridge else learning_rate
+            learning_rate = min(
+                time * (1 - momentum) / steps, 1 / curvature if constants.smooth else rough
+            )
+            learning_rate = (
+                min(learning_rate, 1 / problem.ridge) if problem.ridge else learning_rate
+            )
         if batch is None:
             passes = max(_ENTRIES / (problem.n * problem.n_features), _PASSES)
             batch = problem.n * min(1.0, max(passes / steps, strength / math.sqrt(steps)))
         template = SampledDescent(
-            problem, relation, 1.0, int(steps), float(batch), limit, learning_rate, momentum, averaged
+            problem,
+            relation,
+            1.0,
+            int(steps),
+            float(batch),
+            limit,
+            learning_rate,
+            momentum,
+            averaged,
         )
         found = calibrate(lambda level: AtLevel(template.event.scaled(level), level), budget)
         mechanism = replace(template, noise_multiplier=found.level)
@@ -387,16 +464,19 @@ class DPSGD(Algorithm[Minimize]):
 
 
 def _distance(problem: Minimize, relation: str) -> float:
-    """Distance from the start to a good parameter: natural units in all directions, at most the domain's diameter."""
+    """Distance to a good parameter: natural units in all directions, at most the diameter."""
     free = _DRIFT * problem.constants(relation).natural_unit * math.sqrt(problem.dimension)
     return free if problem.region is None else min(free, problem.region.diameter())
 
 
 def _clip_norm(problem: Minimize, relation: str, signal: float) -> float:
-    """Return the default clip norm: a fraction of the Lipschitz constant that grows to 1 as the noise falls.
+    """Return the default clip norm; its fraction of the Lipschitz constant grows to 1.
 
-    Clipping a smooth convex margin loss gives another one on which outliers weigh less. That is a bias, which must
-    vanish with the noise. Clipping a non-smooth loss would only change the weight of the ridge.
+    The fraction grows as the noise falls.
+
+    Clipping a smooth convex margin loss gives another one on which outliers weigh less. That is a
+    bias, which must vanish with the noise. Clipping a non-smooth loss would only change the weight
+    of the ridge.
     """
     steepest = _steepest(problem, relation)
     smooth = problem.constants(relation).smooth

@@ -1,13 +1,14 @@
-"""Noisy gradient descent in a geometry in which the data are isotropic: that of their second-moment matrix.
+"""Noisy gradient descent in the geometry of second moments, where the data are isotropic.
 
-Guarantee: mu-GDP, the release of the matrix and the descent composed; of the descent alone where the matrix is public.
-Reference: adaptive composition ([ASAP] Lemma 14), [LD] Lemma C.1; docs/explanation/trajectory.md, Theorem 1 and
-"Another geometry".
+Guarantee: mu-GDP, the release of the matrix and the descent composed; of the descent alone where
+the matrix is public. Reference: adaptive composition ([ASAP] Lemma 14), [LD] Lemma C.1;
+docs/explanation/trajectory.md, Theorem 1 and "Another geometry".
 
-The first stage releases the mean of x x^T with noise. From that matrix, or a public one, comes a map A that shortens
-directions in which rows are long until all are alike. The second stage is `noisy_gd` on the records (A x, y), whose
-gradients are clipped at what rows of the usual length there can have; it releases A times the parameter. So descent is
-as fast, and noise as small, along the short directions as along the long ones.
+The first stage releases the mean of x x^T with noise. From that matrix, or a public one, comes a
+map A that shortens directions in which rows are long until all are alike. The second stage is
+`noisy_gd` on the records (A x, y), whose gradients are clipped at what rows of the usual length
+there can have; it releases A times the parameter. So descent is as fast, and noise as small, along
+the short directions as along the long ones.
 """
 
 from __future__ import annotations
@@ -39,22 +40,21 @@ from dpfit.core import (
 )
 from dpfit.core.algorithm import BOUNDED, MARGIN_LOSS, NO_DOMAIN
 from dpfit.core.examples import opposite_records
+from dpfit.core.reference_designs import Design, power_mean_risk, reference_designs
 from dpfit.data.chunk import Chunk
-from dpfit.data.dataset import Dataset
 from dpfit.data.view import View
 from dpfit.geometry.symmetric import pack, unpack
 from dpfit.kernels.linear_map import mapped
 from dpfit.kernels.rounding import sum_error
 from dpfit.losses.base import Bounds
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
-from dpfit.privacy.check import count, positive
 from dpfit.privacy.event import Composed, Gaussian
+from dpfit.privacy.validate import integer, positive
 from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.predicted import risk_on
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound, natural_unit, relative_noise
 from dpfit.solvers.perturbation.sufficient_statistics import ROUNDINGS, NoisyStatistics
-from dpfit.solvers.reference_designs import Design, power_mean_risk, reference_designs
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,14 +66,16 @@ class PreconditionerTuning(Tuning):
     Parameters
     ----------
     span : float
-        How long a row may be behind the map, over the root mean square of rows there, before its gradient is clipped
-        for its length alone.
+        How long a row may be behind the map, over the root mean square of rows there, before its
+        gradient is clipped for its length alone.
     easing : float
-        ``easing`` over the relative noise is added to ``span``, so that the bias falls with the noise.
+        ``easing`` over the relative noise is added to ``span``, so that the bias falls with the
+        noise.
     share : float
         Fraction of the squared GDP budget that goes to the matrix.
     flattest : float
-        Directions whose second moment is below this fraction of the largest one are treated as if it were that.
+        Directions whose second moment is below this fraction of the largest one are treated as if
+        it were that.
     """
 
     kind = "preconditioner_tuning"
@@ -91,9 +93,9 @@ TUNING = PreconditionerTuning()
 class SecondMoments(NoisyStatistics):
     """The mean of x x^T over guarded rows, with noise.
 
-    Sensitivity: a record that comes or goes moves the sum by x x^T, of Frobenius norm at most row_norm**2. One that is
-    replaced moves it by x x^T - z z^T, whose squared norm is norm(x)**4 + norm(z)**4 - 2 <x, z>**2, at most
-    2 row_norm**4.
+    Sensitivity: a record that comes or goes moves the sum by x x^T, of Frobenius norm at most
+    row_norm**2. One that is replaced moves it by x x^T - z z^T, whose squared norm is norm(x)**4 +
+    norm(z)**4 - 2 <x, z>**2, at most 2 row_norm**4.
     """
 
     kind = "second_moments"
@@ -122,16 +124,17 @@ class SecondMoments(NoisyStatistics):
 
 
 class Preconditioner(NamedTuple):
-    """Squared factors by which directions are shortened, the usual length of rows behind the map, and their largest
-    second moment there."""
+    """Squared contraction factors, usual row norm after the map, largest second moment there."""
 
     squares: Floats
     usual: float
     moment: float
 
 
-def isotropic_preconditioner(values: Floats, floor: float, row_norm: float, span: float) -> Preconditioner:
-    """Return what makes second moments alike in all directions; those below ``floor`` are taken as that.
+def isotropic_preconditioner(
+    values: Floats, floor: float, row_norm: float, span: float
+) -> Preconditioner:
+    """Return the map to isotropic second moments; those below ``floor`` count as ``floor``.
 
     The shortest direction keeps its length, so no row gets longer.
 
@@ -142,14 +145,17 @@ def isotropic_preconditioner(values: Floats, floor: float, row_norm: float, span
     raised = np.maximum(values, max(floor, TUNING.flattest * float(values.max())))
     squares = raised.min() / raised
     mean_square = max(float(squares @ values), float(raised.min()))
-    return Preconditioner(squares, min(row_norm, span * math.sqrt(mean_square)), float(raised.min()) + floor)
+    return Preconditioner(
+        squares, min(row_norm, span * math.sqrt(mean_square)), float(raised.min()) + floor
+    )
 
 
 @dataclass(frozen=True)
 class MappedRows(Transformation):
-    """Rows A x for a symmetric matrix A (packed), each from its own record; the value is mapped back by A.
+    """Rows A x for a symmetric A (packed), each from its own record; A maps the value back.
 
-    Rows and labels are scaled into their bounds before they are mapped. ``matrix`` is None until it is bound.
+    Rows and labels are scaled into their bounds before they are mapped. ``matrix`` is None until it
+    is bound.
     """
 
     kind = "mapped_rows"
@@ -165,13 +171,17 @@ class MappedRows(Transformation):
             raise ValueError("the geometry is not bound yet: it is what the first stage releases")
         return unpack(np.asarray(self.matrix))
 
-    def transform(self, data: Dataset, run: Run) -> Dataset:
+    def transform(self, data: View, run: Run) -> View:
         return data.map(self)
 
     def __call__(self, chunk: Chunk) -> Chunk:
         guards = {"row_norm": self.bounds.row_norm, "binary": self.binary_labels}
-        guards |= {"label_lower": self.bounds.label_lower} if self.bounds.label_lower is not None else {}
-        guards |= {"label_upper": self.bounds.label_upper} if self.bounds.label_upper is not None else {}
+        guards |= (
+            {"label_lower": self.bounds.label_lower} if self.bounds.label_lower is not None else {}
+        )
+        guards |= (
+            {"label_upper": self.bounds.label_upper} if self.bounds.label_upper is not None else {}
+        )
         return chunk.with_records(*mapped(chunk.rows, chunk.labels, self.through, **guards))  # type: ignore[arg-type]
 
     def width(self, width: int) -> int:
@@ -202,10 +212,20 @@ class IsotropicRule:
         return isotropic_preconditioner(values, self.floor, self.problem.bounds.row_norm, span)
 
     def tuned(self, geometry: Preconditioner) -> Descent:
-        """Return the descent as if no row were longer than usual behind the map; longer ones have clipped gradients."""
+        """Return the descent for rows of usual norm after the map; longer rows are clipped."""
         bounds = self.problem.bounds
-        seen = replace(self.problem, bounds=Bounds(geometry.usual, bounds.label_lower, bounds.label_upper), start=None)
-        return tune_descent(seen, self.relation, self.noise_multiplier, max_passes=self.steps, moment=geometry.moment)
+        seen = replace(
+            self.problem,
+            bounds=Bounds(geometry.usual, bounds.label_lower, bounds.label_upper),
+            start=None,
+        )
+        return tune_descent(
+            seen,
+            self.relation,
+            self.noise_multiplier,
+            max_passes=self.steps,
+            moment=geometry.moment,
+        )
 
     def mapped(self, moments: Floats) -> tuple[MappedRows, Descent]:
         """Return the map and the descent behind it for a second-moment matrix."""
@@ -215,7 +235,9 @@ class IsotropicRule:
         packed = tuple(pack(matrix).tolist())
         problem = replace(self.problem, ridge_map=packed) if self.problem.ridge else self.problem
         if problem.start is not None:
-            problem = replace(problem, start=tuple(np.linalg.solve(matrix, np.array(problem.start)).tolist()))
+            problem = replace(
+                problem, start=tuple(np.linalg.solve(matrix, np.array(problem.start)).tolist())
+            )
         return replace(self.rows, matrix=packed), replace(self.tuned(geometry), problem=problem)
 
     @property
@@ -226,13 +248,18 @@ class IsotropicRule:
     @property
     def isotropic(self) -> Floats:
         """Second moments of rows that favour no direction, which stand in for released ones."""
-        return np.asarray(self.problem.bounds.row_norm**2 / self.problem.n_features * np.eye(self.problem.n_features))
+        return np.asarray(
+            self.problem.bounds.row_norm**2
+            / self.problem.n_features
+            * np.eye(self.problem.n_features)
+        )
 
     @cached_property
     def risk(self) -> Risk:
-        """Power mean of the risks that are predicted for `noisy_gd` on reference designs, each in its own geometry.
+        """Power mean of `noisy_gd`'s predicted risks on reference designs, by design's geometry.
 
-        Moments get the noise that the matrix has, so where it is mostly noise it is predicted to do harm.
+        Moments get the noise that the matrix has, so where it is mostly noise it is predicted to do
+        harm.
         """
         problem = self.problem
 
@@ -265,16 +292,20 @@ class IsotropicBy(Binding):
 
     def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
         descent = plan.final
-        if not isinstance(descent, Descent) or not isinstance(plan, TransformedPlan):
+        if not isinstance(descent, Descent):
             raise ValueError("isotropic_by binds a descent behind a map of rows")
         rows, bound = self._rule(descent).mapped(np.asarray(released[self.stage]))
         bound = replace(bound, predicted=descent.predicted)
-        return replace(plan.map_steps(lambda _: bound), transformation=rows)
+        return plan.map_steps(lambda _: bound).map_transformation(lambda _: rows)
 
     def _rule(self, descent: Descent) -> IsotropicRule:
         aggregate = descent.aggregate
         return IsotropicRule(
-            descent.problem, aggregate.relation, aggregate.noise_multiplier, aggregate.rounds, self.floor
+            descent.problem,
+            aggregate.relation,
+            aggregate.noise_multiplier,
+            aggregate.rounds,
+            self.floor,
         )
 
     def stand_in(self, plan: Plan) -> Mapping[str, Any] | None:
@@ -291,8 +322,8 @@ class IsotropicBy(Binding):
 class PreconditionedGD(Algorithm[Minimize]):
     """Noisy gradient descent behind a map that makes rows isotropic.
 
-    Use it where columns are correlated or of unequal size; use `noisy_gd` for many columns and a small budget.
-    Guarantee: mu-GDP for matrix and iterates together.
+    Use it where columns are correlated or of unequal size; use `noisy_gd` for many columns and a
+    small budget. Guarantee: mu-GDP for matrix and iterates together.
     Reference: [LD] Lemma C.1, [ASAP] Lemma 14; docs/explanation/trajectory.md.
     Work: ``max_passes`` passes over the data, one of them for the matrix.
 
@@ -334,39 +365,52 @@ class PreconditionedGD(Algorithm[Minimize]):
 
         The value of the release is matrix and parameter, or the parameter alone.
         """
-        count("max_passes", max_passes)
+        integer("max_passes", max_passes)
+        # Mapped rows have entries of another size.
+        problem = replace(problem, bounds=replace(problem.bounds, row_max=None))
         if second_moments is not None:
             multiplier = calibrate(Gaussian, budget).noise_multiplier
             rule = IsotropicRule(problem, budget.relation, multiplier, max_passes, 1e-300)
             rows, descent = rule.mapped(_checked(second_moments, problem.n_features))
             public = Assumption("the second_moments were not computed from the data", "declared")
-            return TransformedPlan.of(rows, trajectory_step(replace(descent, predicted=rule.risk), budget, public))
+            return TransformedPlan.of(
+                rows, trajectory_step(replace(descent, predicted=rule.risk), budget, public)
+            )
         if max_passes < 2:
-            raise ValueError(f"{self.name} needs two passes, for the matrix and a step; or give public second_moments")
+            raise ValueError(
+                f"{self.name} needs two passes, for the matrix and a step; or give public "
+                "second_moments"
+            )
         if not 0 < share < 1:
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         whole = calibrate(Gaussian, budget).noise_multiplier
-        stages = Composed((Gaussian(whole / math.sqrt(share)), Gaussian(whole / math.sqrt(1 - share))))
+        stages = Composed(
+            (Gaussian(whole / math.sqrt(share)), Gaussian(whole / math.sqrt(1 - share)))
+        )
         first, rest = (each.noise_multiplier for each in calibrate(stages, budget).events)  # type: ignore[attr-defined]
         moments = SecondMoments(problem, budget.relation, "gaussian", first)
-        rule = IsotropicRule(problem, budget.relation, rest, max_passes - 1, moments.noise_spectral_norm)
+        rule = IsotropicRule(
+            problem, budget.relation, rest, max_passes - 1, moments.noise_spectral_norm
+        )
         # Isotropic moments stand in until the first stage has released others.
         descent = replace(rule.tuned(rule.preconditioner(np.diag(rule.isotropic))), problem=problem)
-        behind = TransformedPlan.of(rule.rows, trajectory_step(replace(descent, predicted=rule.risk), budget))
+        behind = TransformedPlan.of(
+            rule.rows, trajectory_step(replace(descent, predicted=rule.risk), budget)
+        )
         return Composition(
             (
-                Stage("moments", Step(moments, _matrix_basis(problem, budget))),
+                Stage("moments", Step(moments, matrix_basis(problem, budget))),
                 Stage("descent", behind, IsotropicBy("moments", rule.floor)),
             )
         )
 
     def example(self, relation: str) -> Example:
-        """Return records whose gradients point one way, one of which points the other way or leaves."""
+        """Return records with gradients one way; one record is opposite, or is removed."""
         return opposite_records(relation)
 
 
 def _spread(number: int) -> Floats:
-    """Eigenvalues of a large symmetric matrix of noise, over the largest of them, in an order that means nothing.
+    """Eigenvalues of a large symmetric noise matrix over the largest, in an arbitrary order.
 
     Their law is a semicircle (Wigner, 1955).
     """
@@ -383,18 +427,27 @@ def _checked(second_moments: npt.ArrayLike, n_features: int) -> Floats:
         or not np.isfinite(matrix).all()
         or not np.array_equal(matrix, matrix.T)
     ):
-        raise ValueError(f"second_moments must be a finite symmetric matrix of {n_features} rows and columns")
+        raise ValueError(
+            f"second_moments must be a finite symmetric matrix of {n_features} rows and columns"
+        )
     if not np.linalg.eigvalsh(matrix)[-1] > 0:
         raise ValueError("second_moments must have a positive eigenvalue")
     return matrix
 
 
-def _matrix_basis(problem: Minimize, budget: Budget) -> Basis:
+def matrix_basis(problem: Minimize, budget: Budget) -> Basis:
+    """Return why the released second moments are private."""
     assumptions = [Assumption("rows are scaled into the declared bound", "enforced")]
     if budget.relation == "add_remove":
         most = problem.max_records(budget.relation)
         assumptions.append(Assumption(f"there are at most {most} records", "declared"))
-    return Basis("Gaussian mechanism [Gan22, Fact 15]", budget.relation, budget.unit, tuple(assumptions), "bounded")
+    return Basis(
+        "Gaussian mechanism [Gan22, Fact 15]",
+        budget.relation,
+        budget.unit,
+        tuple(assumptions),
+        "bounded",
+    )
 
 
 preconditioned_gd = PreconditionedGD()

@@ -1,4 +1,4 @@
-"""What the perturbation algorithms share: declared facts, assumptions and the pair of their examples."""
+"""Shared by perturbation algorithms: declared facts, assumptions, and their examples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from dpfit.core import Algorithm, Example, Minimize
 from dpfit.data.dataset import InMemory
-from dpfit.losses.custom import vouched
+from dpfit.losses.custom import declared_basis
 from dpfit.privacy import Assumption, Basis, Budget
 
 
@@ -23,16 +23,23 @@ class Perturbation(Algorithm[Minimize]):
     def _basis(self, theorem: str, problem: Minimize, budget: Budget) -> Basis:
         """Return why a mechanism of this kind is private."""
         assumptions = [
-            Assumption("rows and labels are scaled and clamped into the declared bounds", "enforced"),
+            Assumption(
+                "rows and labels are scaled and clamped into the declared bounds", "enforced"
+            ),
             Assumption("the constants of the loss hold within these bounds", problem.loss.status),
         ]
         if budget.relation == "add_remove":
             most = problem.max_records(budget.relation)
             assumptions += [
-                Assumption("the number n that scales the ridge was not read off the data", "declared"),
+                Assumption(
+                    "the number n that scales the ridge was not read off the data", "declared"
+                ),
                 Assumption(f"there are at most {most} records", "declared"),
             ]
-        return vouched(Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "bounded"), problem.loss)
+        return declared_basis(
+            Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "bounded"),
+            problem.loss,
+        )
 
     def _equal_records(self, problem: Minimize, relation: str, label: float) -> Example:
         """Return six equal records, one of which gets the opposite label or is removed."""

@@ -1,12 +1,14 @@
 """Least squares from a noisy Gram matrix and noisy moments, damped in proportion to the noise.
 
-Guarantee: the two stages composed, mu-GDP with Gaussian noise, epsilon-DP with l2-Laplace noise. Reference: Vu and
-Slavkovic (2009); Wang (2018), AdaSSP; docs/explanation/perturbation.md, section 5, for the joint sensitivity.
+Guarantee: the two stages composed, mu-GDP with Gaussian noise, epsilon-DP with l2-Laplace noise.
+Reference: Vu and Slavkovic (2009); Wang (2018), AdaSSP; docs/explanation/perturbation.md, section
+5, for the joint sensitivity.
 
-The first stage releases the smallest eigenvalue of the Gram matrix. It sets the damping of the second stage: none if
-the data are well conditioned, up to the noise otherwise. The second stage releases the upper triangle of the Gram
-matrix and the moments together, with one noise, and solves for the parameter by postprocessing. Sums are those of BLAS,
-so the sensitivity includes a bound on their rounding errors.
+The first stage releases the smallest eigenvalue of the Gram matrix. It sets the damping of the
+second stage: none if the data are well conditioned, up to the noise otherwise. The second stage
+releases the upper triangle of the Gram matrix and the moments together, with one noise, and solves
+for the parameter by postprocessing. Sums are those of BLAS, so the sensitivity includes a bound on
+their rounding errors.
 """
 
 from __future__ import annotations
@@ -39,11 +41,11 @@ from dpfit.data.view import View
 from dpfit.geometry.symmetric import pack, unpack
 from dpfit.kernels.rounding import sum_error
 from dpfit.losses import Bounds, Squared
+from dpfit.mechanisms.vector_noise import VectorNoise
 from dpfit.privacy import Budget, calibrate
-from dpfit.privacy.check import moderate, non_negative, one_of
 from dpfit.privacy.event import Composed, Event
+from dpfit.privacy.validate import in_safe_range, non_negative, option
 from dpfit.solvers.perturbation.base import Perturbation
-from dpfit.solvers.perturbation.vector_noise import VectorNoise
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +74,7 @@ class NoisyStatistics(Mechanism):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        one_of("relation", self.relation, ("replace", "add_remove"))
+        option("relation", self.relation, ("replace", "add_remove"))
         _ = self.event, self.sensitivity
 
     @property
@@ -83,7 +85,7 @@ class NoisyStatistics(Mechanism):
     @property
     @abstractmethod
     def sensitivity(self) -> float:
-        """Largest l2 change of the statistics by one record, rounding errors included, rounded up."""
+        """Largest l2 change of the statistics by one record, with rounding errors, rounded up."""
 
     @property
     def vector_noise(self) -> VectorNoise:
@@ -114,8 +116,8 @@ class NoisyStatistics(Mechanism):
 class SmallestEigenvalue(NoisyStatistics):
     """Smallest eigenvalue of the Gram matrix, plus noise.
 
-    Sensitivity: row_norm^2 under both relations. One record adds or removes a matrix between 0 and row_norm^2, a
-    replaced one does both; Weyl's inequality.
+    Sensitivity: row_norm^2 under both relations. One record adds or removes a matrix between 0 and
+    row_norm^2, a replaced one does both; Weyl's inequality.
     """
 
     kind = "smallest_eigenvalue"
@@ -141,8 +143,8 @@ class SmallestEigenvalue(NoisyStatistics):
 class NoisyLeastSquares(NoisyStatistics):
     """Least squares from a noisy Gram matrix and noisy moments; `DampedBy` sets ``damping``.
 
-    Sensitivity: sqrt(2) row_norm^2 under add/remove, 3 / sqrt(2) row_norm^2 under replace-one, of the Gram matrix and
-    the weighted moments together.
+    Sensitivity: sqrt(2) row_norm^2 under add/remove, 3 / sqrt(2) row_norm^2 under replace-one, of
+    the Gram matrix and the weighted moments together.
     """
 
     kind = "noisy_least_squares"
@@ -150,7 +152,7 @@ class NoisyLeastSquares(NoisyStatistics):
 
     def __post_init__(self) -> None:
         # Products of smaller labels with rows underflow, and the weight of moments may be infinite.
-        moderate("the largest absolute value of a label", self.problem.bounds.label_size)
+        in_safe_range("the largest absolute value of a label", self.problem.bounds.label_size)
         super().__post_init__()
         non_negative("damping", self.damping)
 
@@ -170,13 +172,14 @@ class NoisyLeastSquares(NoisyStatistics):
         square = bounds.row_norm**2
         # Proof: docs/explanation/perturbation.md, section 5.
         exact = square * (math.sqrt(2) if self.relation == "add_remove" else 3 / math.sqrt(2))
-        # Terms of the Gram matrix and of the weighted moments have the same norm, so they share one bound on errors.
+        # Terms of the Gram matrix and of the weighted moments have the same norm, so they share one
+        # bound on errors.
         rounding = math.sqrt(2) * sum_error(records, square, factors=ROUNDINGS + 13)
         return (exact + 2 * rounding) * (1 + 1e-12)
 
     @property
     def noise_spectral_norm(self) -> float:
-        """Spectral norm of the noise on the Gram matrix, about; off-diagonal noise is divided by sqrt(2)."""
+        """Approximate spectral norm of the Gram noise; off-diagonal noise has factor 1/sqrt(2)."""
         return self.deviation * math.sqrt(2 * self.problem.n_features)
 
     @property
@@ -185,7 +188,7 @@ class NoisyLeastSquares(NoisyStatistics):
 
     @property
     def risk(self) -> Risk:
-        """Noise, and bias by damping, for isotropic rows at their bound and a parameter that explains the labels."""
+        """Noise, and bias by damping, for isotropic rows at their bound, labels fully explained."""
         problem, d = self.problem, self.problem.n_features
         curvature = problem.bounds.row_norm**2 / d
         square = (problem.bounds.label_size / problem.bounds.row_norm) ** 2 * d
@@ -211,7 +214,7 @@ class NoisyLeastSquares(NoisyStatistics):
 
 @dataclass(frozen=True)
 class DampedBy(Binding):
-    """Set the damping of least squares to what the released eigenvalue lacks of the noise's spectral norm."""
+    """Set the damping to what the released eigenvalue lacks of the noise's spectral norm."""
 
     kind = "damped_by"
     stage: str
@@ -243,7 +246,9 @@ class _Stages(NamedTuple):
 
 def _calibrated(problem: Minimize, share: float, noise: str, budget: Budget) -> _Stages:
     """Return both stages with the smallest noise within the budget."""
-    parts = [1 / part if noise == "l2_laplace" else 1 / math.sqrt(part) for part in (share, 1 - share)]
+    parts = [
+        1 / part if noise == "l2_laplace" else 1 / math.sqrt(part) for part in (share, 1 - share)
+    ]
 
     def stages(level: float) -> _Stages:
         first = SmallestEigenvalue(problem, budget.relation, noise, parts[0] * level)
@@ -256,9 +261,9 @@ class SufficientStatistics(Perturbation):
     """Least squares from a noisy Gram matrix and noisy moments.
 
     Use it for linear regression with few columns and labels of a known range.
-    Guarantee: mu-GDP (Gaussian noise) or epsilon-DP (l2-Laplace noise), for the eigenvalue and the parameter together.
-    Reference: Vu and Slavkovic (2009); Wang (2018), AdaSSP; docs/explanation/perturbation.md, section 5.
-    Work: three passes over the data.
+    Guarantee: mu-GDP (Gaussian noise) or epsilon-DP (l2-Laplace noise), for the eigenvalue and the
+    parameter together. Reference: Vu and Slavkovic (2009); Wang (2018), AdaSSP;
+    docs/explanation/perturbation.md, section 5. Work: three passes over the data.
 
     Parameters
     ----------
@@ -285,7 +290,9 @@ class SufficientStatistics(Perturbation):
             raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}")
         stages = [_calibrated(problem, share, *target) for target in VectorNoise.targets(budget)]
         first, second = min(stages, key=lambda pair: pair.parameter.deviation)
-        why = self._basis("noisy sufficient statistics [docs/explanation/perturbation.md]", problem, budget)
+        why = self._basis(
+            "noisy sufficient statistics [docs/explanation/perturbation.md]", problem, budget
+        )
         return Composition(
             (
                 Stage("eigenvalue", Step(first, why)),
@@ -295,7 +302,9 @@ class SufficientStatistics(Perturbation):
 
     def example(self, relation: str) -> Example:
         """Return equal records, one of which gets the opposite label or is removed."""
-        problem = Minimize(n=6, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=2, ridge=0.5)
+        problem = Minimize(
+            n=6, loss=Squared(), bounds=Bounds(1.0, -1.0, 1.0), n_features=2, ridge=0.5
+        )
         return self._equal_records(problem, relation, label=1.0)
 
 

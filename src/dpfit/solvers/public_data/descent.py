@@ -1,8 +1,9 @@
 """Noisy descent that starts at a public fit and takes its settings from public records.
 
-Guarantee: mu-GDP for all iterates together with respect to the private records, mu = 1 / noise_multiplier, for any
-loss, any private and any public data: gradients of private records are clipped, the rest is public or post-processing.
-Reference: [Gan22] Theorem 74, whose variance is replaced by the exact one; docs/explanation/public-data.md.
+Guarantee: mu-GDP for all iterates together with respect to the private records, mu = 1 /
+noise_multiplier, for any loss, any private and any public data: gradients of private records are
+clipped, the rest is public or post-processing. Reference: [Gan22] Theorem 74, whose variance is
+replaced by the exact one; docs/explanation/public-data.md.
 """
 
 from __future__ import annotations
@@ -16,23 +17,22 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Example, Minimize, Plan, Requirement, State
+from dpfit.core import Algorithm, Example, Minimize, Plan, Requirement, State
 from dpfit.core.examples import opposite_records
 from dpfit.core.notes import LeftOut
 from dpfit.data.dataset import Dataset, InMemory
-from dpfit.losses.glm import GLM
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.contribution import Gradient
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.privacy import Assumption, Budget, calibrate
-from dpfit.privacy.check import count, positive
 from dpfit.privacy.event import Gaussian
+from dpfit.privacy.validate import integer, positive
 from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.optimizer import Optimizer
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound
-from dpfit.solvers.public_data.survey import Clipping, Survey, survey
+from dpfit.solvers.public_data.survey import Clipping, Survey
 
 Floats = NDArray[np.float64]
 Move = Callable[[Floats, Floats], Floats]
@@ -45,7 +45,9 @@ AVERAGED = 0.6
 """Fraction of the iterates that the output averages."""
 
 RECORDS_PER_DIMENSION = 1.5
-"""With fewer public records for each parameter their fit may be worse than none, and they are not looked at."""
+"""With fewer public records for each parameter their fit may be worse than none, and they are not
+looked at.
+"""
 
 QUANTILES = (0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
 """Fractions of public gradients within the clipping norms that are compared."""
@@ -56,17 +58,20 @@ FRACTIONS = 2.0 ** -np.arange(0.0, 14.0)
 SMOOTH_MARGIN_LOSS = Requirement(
     "a smooth generalized linear loss",
     "use Huber or SmoothedHinge, or noisy_gd",
-    lambda problem, budget, options: isinstance(problem.loss, GLM) and problem.constants(budget.relation).smooth,
+    lambda problem, budget, options: (
+        problem.loss.is_glm and problem.constants(budget.relation).smooth
+    ),
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """How points move, and what that does along the eigenvectors of a survey, per unit of step size.
+    """How points move, and its effect along a survey's eigenvectors, per unit step size.
 
-    One step multiplies the distance to the private minimizer by 1 - ``rates``, pulls back to the public one by
-    ``pulls`` and adds ``gains`` times the noise of the gradient. The longest step goes the fraction ``longest`` of the
-    way to the minimum along the eigenvector of the highest rate.
+    One step multiplies the distance to the private minimizer by 1 - ``rates``, pulls back to the
+    public one by ``pulls`` and adds ``gains`` times the noise of the gradient. The longest step
+    goes the fraction ``longest`` of the way to the minimum along the eigenvector of the highest
+    rate.
     """
 
     rates: Floats
@@ -78,9 +83,10 @@ class Geometry:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """All that public records decide: where to start, how to clip, how to move, and the risk that this predicts.
+    """Decisions from public records: start, clipping, geometry, and their predicted risk.
 
-    ``risk`` is the excess risk that is predicted for the release, ``public_risk`` for the public fit alone.
+    ``risk`` is the excess risk that is predicted for the release, ``public_risk`` for the public
+    fit alone.
     """
 
     start: Floats
@@ -111,8 +117,10 @@ class PublicOptimizer(Optimizer):
             positive("clip_norm", self.clip_norm)
 
     def check(self, problem: Minimize, aggregate: Aggregate) -> None:
-        if not isinstance(problem.loss, GLM):
-            raise ValueError(f"{self.kind} needs a generalized linear loss, got {problem.loss.kind!r}")
+        if not problem.loss.is_glm:
+            raise ValueError(
+                f"{self.kind} needs a generalized linear loss, got {problem.loss.kind!r}"
+            )
         if not isinstance(aggregate, ClippedMean) or aggregate.schedule != self.schedule:
             raise ValueError("aggregate and optimizer must have the same schedule")
 
@@ -125,20 +133,29 @@ class PublicOptimizer(Optimizer):
         return tuple(bound for bound in _clip_range(problem) if math.isfinite(bound))
 
     @abstractmethod
-    def geometries(self, problem: Minimize, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
-        """Return the ways to move that are worth a prediction, given the curvatures of the clipped objective."""
+    def geometries(
+        self, problem: Minimize, public: Survey, curvatures: Floats
+    ) -> Iterator[Geometry]:
+        """Return the geometries worth predicting, given the clipped objective's curvatures."""
 
     def setting(self, problem: Minimize, aggregate: ClippedMean, public: Dataset) -> Setting:
-        """Return the clip, geometry and step size of the smallest predicted risk, from public records only."""
-        found = survey(problem, public)
+        """Return clip, geometry and step size of least predicted risk, by public records only."""
+        found = Survey.of(problem, public)
         best: tuple[float, float, Geometry, float] | None = None
         full, weights = found.curvatures + problem.ridge, self.schedule.average_weights
         for clip_norm in self._clips(problem, found.norms):
             _, sensitivity = aggregate.scale(_asked(problem, found.point, clip_norm))
-            clipping, noise = found.clipped(clip_norm), sensitivity * float(aggregate.multipliers[0]) / problem.n
-            for geometry in self.geometries(problem, found, clipping.shares * found.curvatures + problem.ridge):
+            clipping, noise = (
+                found.clipped(clip_norm),
+                sensitivity * float(aggregate.multipliers[0]) / problem.n,
+            )
+            for geometry in self.geometries(
+                problem, found, clipping.shares * found.curvatures + problem.ridge
+            ):
                 sizes = geometry.longest * FRACTIONS / geometry.rates.max()
-                risks = predicted_risks(full, found.variances, clipping, geometry, sizes, noise, weights)
+                risks = predicted_risks(
+                    full, found.variances, clipping, geometry, sizes, noise, weights
+                )
                 least = int(np.argmin(risks))
                 if best is None or risks[least] < best[0]:
                     best = float(risks[least]), clip_norm, geometry, float(sizes[least])
@@ -146,7 +163,9 @@ class PublicOptimizer(Optimizer):
             raise ValueError("there is no geometry to move in")
         risk, clip_norm, geometry, size = best
         public_risk = 0.5 * float((full * found.variances).sum())
-        return Setting(problem.project(found.point), clip_norm, geometry.mover(size), risk, public_risk)
+        return Setting(
+            problem.project(found.point), clip_norm, geometry.mover(size), risk, public_risk
+        )
 
     def _clips(self, problem: Minimize, norms: Floats) -> set[float]:
         """The clipping norms to compare."""
@@ -157,12 +176,21 @@ class PublicOptimizer(Optimizer):
 
     def init(self, problem: Minimize, aggregate: Aggregate, public: Dataset | None) -> State:
         if public is None or not isinstance(aggregate, ClippedMean):
-            raise ValueError(f"{self.kind} needs public records and a clipped mean; pass public records with the data")
+            raise ValueError(
+                f"{self.kind} needs public records and a clipped mean; pass public records with "
+                "the data"
+            )
         setting = self.setting(problem, aggregate, public)
         point = setting.start[np.newaxis]
         # The ridge and the domain are no part of the sums: `tell` acts on them.
         free = replace(problem, ridge=0.0, domain=None)
-        return {"step": 0, "setting": setting, "free": free, "points": point, "average": np.zeros_like(point)}
+        return {
+            "step": 0,
+            "setting": setting,
+            "free": free,
+            "points": point,
+            "average": np.zeros_like(point),
+        }
 
     def ask(self, problem: Minimize, state: State) -> Gradient:
         return Gradient(state["free"], state["points"], state["setting"].clip_norm)
@@ -178,7 +206,9 @@ class PublicOptimizer(Optimizer):
 
     def result(self, problem: Minimize, state: State) -> Floats:
         weights = self.schedule.average_weights[state["step"] :]
-        average: Floats = state["average"] + weights.sum() * state["points"] if len(weights) else state["average"]
+        average: Floats = (
+            state["average"] + weights.sum() * state["points"] if len(weights) else state["average"]
+        )
         return average if "stacked" in state else average[0]
 
     def diagnostics(self, state: State) -> dict[str, Any]:
@@ -187,7 +217,7 @@ class PublicOptimizer(Optimizer):
 
 
 def _clip_range(problem: Minimize) -> tuple[float, float]:
-    """The least and the largest clipping norm; a public fit without errors says little, so keep clear of zero."""
+    """Smallest and largest clip norm; kept from zero, since public fits may have no errors."""
     return 1e-6 * problem.bounds.row_norm, gradient_bound(problem)
 
 
@@ -196,15 +226,23 @@ def _asked(problem: Minimize, point: Floats, clip_norm: float) -> Gradient:
 
 
 def predicted_risks(
-    curvatures: Floats, variances: Floats, clipping: Clipping, geometry: Geometry, sizes: Floats, noise: float,
+    curvatures: Floats,
+    variances: Floats,
+    clipping: Clipping,
+    geometry: Geometry,
+    sizes: Floats,
+    noise: float,
     weights: Floats,
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Return the predicted excess risk of the average with these weights, for each step size.
 
-    Along every eigenvector the iterates follow a scalar linear recursion, whose mean and variance are exact if the
-    private loss is quadratic with the curvatures of the survey ([Gan22] Theorem 81 for one step).
+    Along every eigenvector the iterates follow a scalar linear recursion, whose mean and variance
+    are exact if the private loss is quadratic with the curvatures of the survey ([Gan22] Theorem 81
+    for one step).
     """
-    rates, gains, pulls = (np.outer(sizes, part) for part in (geometry.rates, geometry.gains, geometry.pulls))
+    rates, gains, pulls = (
+        np.outer(sizes, part) for part in (geometry.rates, geometry.gains, geometry.pulls)
+    )
     left, kept = np.ones_like(rates), np.zeros_like(rates)
     influence, collected, drifted = (np.zeros_like(rates) for _ in range(3))
     for weight in weights:
@@ -215,52 +253,69 @@ def predicted_risks(
         influence = weight + (1 - rates) * influence
         collected += influence**2
         drifted += influence
-    squares = variances * kept**2 + (noise * gains) ** 2 * collected + (clipping.shifts * gains * drifted) ** 2
+    squares = (
+        variances * kept**2
+        + (noise * gains) ** 2 * collected
+        + (clipping.shifts * gains * drifted) ** 2
+    )
     return np.asarray(0.5 * squares @ curvatures)
 
 
-def public_plan(
-    problem: Minimize,
-    budget: Budget,
-    optimizer: Callable[[Schedule, float | None], PublicOptimizer],
-    *,
-    steps: int,
-    clip_norm: float | None,
-) -> Plan:
-    """Return the plan of a descent whose optimizer reads public records.
+class PublicDescent(Algorithm[Minimize]):
+    """Base of descents whose optimizer reads public records."""
 
-    Without public records, or with too few, `noisy_gd` takes as many steps. Where the problem declares their number,
-    the plan is one or the other. A loss without a gradient bound has no such fallback, unless ``clip_norm`` is given.
-    """
-    multiplier = calibrate(Gaussian, budget).noise_multiplier
-    schedule = Schedule(count("steps", steps), average=AVERAGED)
-    moves = optimizer(schedule, clip_norm)
-    aggregate = ClippedMean(problem.n, multiplier, steps, budget.relation, schedule=schedule)
-    descent = Descent(problem, aggregate, moves)
-    if problem.public is not None and problem.public >= moves.needs_public(problem):
-        return _with_public(descent, budget)
-    if clip_norm is None and not math.isfinite(gradient_bound(problem)):
+    solves = Minimize
+    guarantees = ("approximate", "gdp", "zcdp")
+
+    def _public_plan(
+        self,
+        problem: Minimize,
+        budget: Budget,
+        optimizer: Callable[[Schedule, float | None], PublicOptimizer],
+        *,
+        steps: int,
+        clip_norm: float | None,
+    ) -> Plan:
+        """Return the plan of a descent whose optimizer reads public records.
+
+        Without public records, or with too few, `noisy_gd` takes as many steps. Where the problem
+        declares their number, the plan is one or the other. A loss without a gradient bound needs
+        ``clip_norm`` for this fallback.
+        """
+        multiplier = calibrate(Gaussian, budget).noise_multiplier
+        schedule = Schedule(integer("steps", steps), average=AVERAGED)
+        moves = optimizer(schedule, clip_norm)
+        aggregate = ClippedMean(problem.n, multiplier, steps, budget.relation, schedule=schedule)
+        descent = Descent(problem, aggregate, moves)
+        if problem.public is not None and problem.public >= moves.needs_public(problem):
+            return _with_public(descent, budget)
+        if clip_norm is None and not math.isfinite(gradient_bound(problem)):
+            if problem.public is not None:
+                raise ValueError(
+                    f"{moves.kind} needs at least {moves.needs_public(problem)} public records "
+                    "with this loss, got "
+                    f"{problem.public}; add public records, or pass clip_norm"
+                )
+            return _with_public(descent, budget)
+        plain = tune_descent(
+            problem, budget.relation, multiplier, max_passes=steps, clip_norm=clip_norm
+        )
         if problem.public is not None:
-            raise ValueError(
-                f"{moves.kind} needs at least {moves.needs_public(problem)} public records with this loss, got "
-                f"{problem.public}; add public records, or pass clip_norm"
+            why = (
+                f"{moves.kind}: {problem.public} public records are fewer than "
+                f"{moves.needs_public(problem)}"
             )
-        return _with_public(descent, budget)
-    plain = tune_descent(problem, budget.relation, multiplier, max_passes=steps, clip_norm=clip_norm)
-    if problem.public is not None:
-        why = f"{moves.kind}: {problem.public} public records are fewer than {moves.needs_public(problem)}"
-        return trajectory_step(plain, budget).with_notes(LeftOut(why))
-    return _with_public(replace(descent, fallback=plain), budget)
+            return trajectory_step(plain, budget).with_notes(LeftOut(why))
+        return _with_public(replace(descent, fallback=plain), budget)
+
+    def example(self, relation: str) -> Example:
+        """Return records with opposite gradients, and the same 24 public records on both sides."""
+        problem, data, neighbour = opposite_records(relation)
+        rows = np.tile([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]], (8, 1))
+        public = InMemory(rows, np.where(np.arange(24) % 5 < 3, 1.0, -1.0))
+        return Example(problem, replace(data, public=public), replace(neighbour, public=public))
 
 
 def _with_public(descent: Descent, budget: Budget) -> Plan:
     text = "the public records are of nobody among the private ones; they are not protected"
     return trajectory_step(descent, budget, Assumption(text, "declared"))
-
-
-def opposite_records_with_public(relation: str) -> Example:
-    """Return neighbours whose gradients are as far apart as they can be, with one public dataset."""
-    problem, data, neighbour = opposite_records(relation)
-    rows = np.tile([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]], (8, 1))
-    public = InMemory(rows, np.where(np.arange(24) % 5 < 3, 1.0, -1.0))
-    return Example(problem, replace(data, public=public), replace(neighbour, public=public))

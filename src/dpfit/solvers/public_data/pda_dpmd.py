@@ -1,14 +1,15 @@
 """Private mirror descent whose mirror map is the loss of public records.
 
 Guarantee: mu-GDP with respect to the private records, mu = 1 / noise multiplier, for any data.
-Reference: [Gan22] Algorithm 1 (PDA-DPMD), Theorem 74 with the exact variance, Theorem 81; docs/explanation/
-public-data.md.
+Reference: [Gan22] Algorithm 1 (PDA-DPMD), Theorem 74 with the exact variance, Theorem 81;
+docs/explanation/ public-data.md.
 
-Step k moves to the point where the gradient of Psi is smaller by step size times the noisy private gradient:
-grad Psi(next) = grad Psi(point) - size * gradient, with Psi the mean public loss plus a ridge. Noise moves the point
-little in directions in which public records curve Psi. Two approximations save time: ``curvature`` replaces Psi by
-its second-order expansion at the public fit (a fixed preconditioner), ``gradient`` is descent with the public loss
-as a regularizer, which mirror descent is to first order.
+Step k moves to the point where the gradient of Psi is smaller by step size times the noisy private
+gradient: grad Psi(next) = grad Psi(point) - size * gradient, with Psi the mean public loss plus a
+ridge. Noise moves the point little in directions in which public records curve Psi. Two
+approximations save time: ``curvature`` replaces Psi by its second-order expansion at the public fit
+(a fixed preconditioner), ``gradient`` is descent with the public loss as a regularizer, which
+mirror descent is to first order.
 """
 
 from __future__ import annotations
@@ -19,20 +20,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpfit.core import Algorithm, Example, Minimize, Plan, Requirement
-from dpfit.losses.glm import Squared
+from dpfit.core import Minimize, Plan, Requirement
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.privacy import Budget
-from dpfit.privacy.check import one_of
+from dpfit.privacy.validate import option
 from dpfit.solvers.public_data.descent import (
     SMOOTH_MARGIN_LOSS,
     STEPS,
     Floats,
     Geometry,
     Move,
+    PublicDescent,
     PublicOptimizer,
-    opposite_records_with_public,
-    public_plan,
 )
 from dpfit.solvers.public_data.public_loss import PublicLoss
 from dpfit.solvers.public_data.survey import Survey
@@ -40,11 +39,13 @@ from dpfit.solvers.public_data.survey import Survey
 MIRRORS = ("loss", "curvature", "gradient")
 
 _RIDGES, _LEAST, _MOST = 19, 1e-7, 100.0
-"""How many ridges of the mirror map are compared, between which multiples of the largest public curvature. A ridge
+"""How many ridges of the mirror map are compared, between which multiples of the largest public
+curvature. A ridge
 far above it is plain descent."""
 
 _LONGEST = 0.5
-"""Between eigenvectors of the public Hessian, the private one can be several times as large (docs/explanation/
+"""Between eigenvectors of the public Hessian, the private one can be several times as large
+(docs/explanation/
 public-data.md, section 3): longer steps would overshoot."""
 
 _WEIGHTS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.03)
@@ -60,7 +61,7 @@ NO_DOMAIN = Requirement(
 
 @dataclass(frozen=True)
 class PublicMirror(PublicOptimizer):
-    """Mirror steps from the public fit; ``mirror`` says how exactly the public loss is the mirror map."""
+    """Mirror steps from the public fit; ``mirror`` says how exact the mirror map is."""
 
     kind = "public_mirror"
     omitted: ClassVar[tuple[str, ...]] = (*PublicOptimizer.omitted, "mirror")
@@ -68,14 +69,18 @@ class PublicMirror(PublicOptimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("mirror", self.mirror, MIRRORS)
+        option("mirror", self.mirror, MIRRORS)
 
     def check(self, problem: Minimize, aggregate: Aggregate) -> None:
         super().check(problem, aggregate)
         if problem.region is not None:
-            raise ValueError("mirror steps need a problem without a domain; use warm_start_gd, which takes one")
+            raise ValueError(
+                "mirror steps need a problem without a domain; use warm_start_gd, which takes one"
+            )
 
-    def geometries(self, problem: Minimize, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
+    def geometries(
+        self, problem: Minimize, public: Survey, curvatures: Floats
+    ) -> Iterator[Geometry]:
         if self.mirror == "gradient":
             yield from self._regularized(problem, public, curvatures)
             return
@@ -83,17 +88,24 @@ class PublicMirror(PublicOptimizer):
         for ridge in problem.ridge + np.geomspace(_LEAST * largest, _MOST * largest, _RIDGES):
             metric = public.values + ridge
             psi = replace(public.psi, ridge=float(ridge))
-            quadratic = self.mirror == "curvature" or isinstance(problem.loss, Squared)
-            mover = _Preconditioned(public.vectors, metric).mover if quadratic else _Mirrored(psi).mover
+            quadratic = self.mirror == "curvature" or problem.loss.is_quadratic
+            mover = (
+                _Preconditioned(public.vectors, metric).mover if quadratic else _Mirrored(psi).mover
+            )
             yield Geometry(curvatures / metric, 1 / metric, flat, mover, _LONGEST)
 
-    def _regularized(self, problem: Minimize, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
+    def _regularized(
+        self, problem: Minimize, public: Survey, curvatures: Floats
+    ) -> Iterator[Geometry]:
         bends = public.values + problem.ridge
         psi = replace(public.psi, ridge=problem.ridge)
         for weight in _WEIGHTS:
             pulls = (1 - weight) * bends
             yield Geometry(
-                weight * curvatures + pulls, np.full_like(bends, weight), pulls, _Regularized(psi, weight).mover
+                weight * curvatures + pulls,
+                np.full_like(bends, weight),
+                pulls,
+                _Regularized(psi, weight).mover,
             )
 
 
@@ -105,7 +117,9 @@ class _Preconditioned:
     metric: Floats
 
     def mover(self, size: float) -> Move:
-        return lambda points, gradients: points - size * ((gradients @ self.vectors) / self.metric) @ self.vectors.T
+        return lambda points, gradients: (
+            points - size * ((gradients @ self.vectors) / self.metric) @ self.vectors.T
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +150,11 @@ class _Regularized:
         return move
 
 
-class PdaDpmd(Algorithm[Minimize]):
+class PdaDpmd(PublicDescent):
     """Private mirror descent with the loss of public records as mirror map.
 
-    Use it where columns are of unequal size and unprotected records of the same kind come with the data.
-    Guarantee: mu-GDP for all iterates together with respect to the private records.
+    Use it where columns are of unequal size and unprotected records of the same kind come with the
+    data. Guarantee: mu-GDP for all iterates together with respect to the private records.
     Reference: [Gan22] Algorithm 1, Theorem 74 with the exact variance, Theorem 81.
     Work: ``steps`` passes over the data.
 
@@ -171,8 +185,6 @@ class PdaDpmd(Algorithm[Minimize]):
     name = "pda_dpmd"
     summary = "private mirror descent with the loss of public records as mirror map"
     reference = "[Gan22] Algorithm 1, Theorem 74, corrected; Theorem 81"
-    solves = Minimize
-    guarantees = ("approximate", "gdp", "zcdp")
     requires = (SMOOTH_MARGIN_LOSS, NO_DOMAIN)
     supports = frozenset({"ridge"})
     tier = "recommended"
@@ -187,17 +199,13 @@ class PdaDpmd(Algorithm[Minimize]):
         mirror: str = "loss",
     ) -> Plan:
         """Return mirror descent within the budget; the public records come with the data."""
-        return public_plan(
+        return self._public_plan(
             problem,
             budget,
             lambda schedule, clip: PublicMirror(schedule, clip, mirror),
             steps=steps,
             clip_norm=clip_norm,
         )
-
-    def example(self, relation: str) -> Example:
-        """Return opposite records, and public ones."""
-        return opposite_records_with_public(relation)
 
 
 pda_dpmd = PdaDpmd()

@@ -24,16 +24,38 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class PublicLoss:
-    """Psi(theta) = mean loss of the public records + (ridge / 2) norm(theta)**2, at several points (k, d) at once.
+    """Psi(theta) = mean public loss + (ridge / 2) norm(theta)**2, at several points (k, d).
 
-    Reference: [Gan22] Algorithm 1. The ridge makes it strongly convex, without which gradients need not be invertible
-    (strict convexity, which the reference asks for, is not enough).
+    Reference: [Gan22] Algorithm 1. The ridge makes it strongly convex, without which gradients need
+    not be invertible (strict convexity, which the reference asks for, is not enough).
     """
 
     rows: Floats
     labels: Floats
     loss: GLM
     ridge: float
+
+    @staticmethod
+    def of(problem: Minimize, public: Dataset, ridge: float) -> PublicLoss:
+        """Return the loss of public records within the bounds, without non-finite records."""
+        if not isinstance(problem.loss, GLM):
+            raise ValueError(
+                f"public data help with generalized linear losses, and {problem.loss.kind!r} is "
+                "not one"
+            )
+        pieces = [
+            (p.rows.toarray() if hasattr(p.rows, "toarray") else p.rows, p.labels)
+            for p in public.chunks()
+        ]
+        rows = np.concatenate([np.asarray(part[0], dtype=np.float64) for part in pieces])
+        labels = np.concatenate([np.asarray(part[1], dtype=np.float64) for part in pieces])
+        usable = np.isfinite(rows).all(axis=1) & np.isfinite(labels)
+        if not usable.any():
+            raise ValueError("no public record has finite entries only")
+        rows, labels = RowBall(problem.bounds.row_norm).apply(rows[usable]), labels[usable]
+        signs = np.where(labels > 0, 1.0, -1.0)
+        guarded = signs if problem.loss.binary_labels else np.clip(labels, *problem.bounds.labels)
+        return PublicLoss(rows, guarded, problem.loss, ridge)
 
     def values(self, points: Floats) -> Floats:
         """Psi at each point."""
@@ -54,14 +76,19 @@ class PublicLoss:
         """The inverse Hessian at each point, applied to a residual."""
         n, d = self.rows.shape
         if n * d * d > _OUTER:
-            return np.array([np.linalg.solve(self.hessian(p), r) for p, r in zip(points, residuals, strict=True)])
+            return np.array(
+                [
+                    np.linalg.solve(self.hessian(p), r)
+                    for p, r in zip(points, residuals, strict=True)
+                ]
+            )
         outer = (self.rows[:, :, np.newaxis] * self.rows[:, np.newaxis]).reshape(n, d * d)
         curvatures = self.loss.curvature_at(points @ self.rows.T, self.labels) / n
         hessians = (curvatures @ outer).reshape(-1, d, d) + self.ridge * np.eye(d)
         return np.asarray(np.linalg.solve(hessians, residuals[..., np.newaxis])[..., 0])
 
     def inverse_gradients(self, targets: Floats, near: Floats) -> Floats:
-        """The points at which the gradients of Psi are ``targets``, by damped Newton steps from ``near``.
+        """Points where gradients of Psi are ``targets``, by damped Newton steps from ``near``.
 
         >>> from dpfit.losses import Squared
         >>> psi = PublicLoss(np.array([[2.0], [0.0]]), np.array([1.0, 5.0]), Squared(), ridge=1.0)
@@ -81,7 +108,7 @@ class PublicLoss:
         return points
 
     def _damped(self, points: Floats, moves: Floats, targets: Floats) -> Floats:
-        """Newton moves, halved until the strictly convex function Psi - <target, .> does not increase."""
+        """Newton moves, halved until the convex function Psi - <target, .> does not increase."""
 
         def heights(there: Floats) -> Floats:
             return np.asarray(self.values(there) - (targets * there).sum(axis=-1))
@@ -94,19 +121,3 @@ class PublicLoss:
                 break
             shares[worse] /= 2
         return np.asarray(points - shares * moves)
-
-
-def public_loss(problem: Minimize, public: Dataset, ridge: float) -> PublicLoss:
-    """The public records within the bounds of the problem; those with entries that are not finite are left out."""
-    if not isinstance(problem.loss, GLM):
-        raise ValueError(f"public data help with generalized linear losses, and {problem.loss.kind!r} is not one")
-    pieces = [(p.rows.toarray() if hasattr(p.rows, "toarray") else p.rows, p.labels) for p in public.chunks()]
-    rows = np.concatenate([np.asarray(part[0], dtype=np.float64) for part in pieces])
-    labels = np.concatenate([np.asarray(part[1], dtype=np.float64) for part in pieces])
-    usable = np.isfinite(rows).all(axis=1) & np.isfinite(labels)
-    if not usable.any():
-        raise ValueError("no public record has finite entries only")
-    rows, labels = RowBall(problem.bounds.row_norm).apply(rows[usable]), labels[usable]
-    signs = np.where(labels > 0, 1.0, -1.0)
-    guarded = signs if problem.loss.binary_labels else np.clip(labels, *problem.bounds.labels)
-    return PublicLoss(rows, guarded, problem.loss, ridge)

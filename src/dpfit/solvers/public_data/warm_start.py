@@ -1,4 +1,4 @@
-"""Noisy gradient descent that starts at a public fit, with clip and step size from the public records.
+"""Noisy gradient descent from a public fit; clip and step size from public records.
 
 Guarantee: mu-GDP with respect to the private records, mu = 1 / noise_multiplier, for any data.
 Reference: [Gan22] Section 4.5 (DP-GD with a public warm start); docs/explanation/public-data.md.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpfit.core import Algorithm, Example, Minimize, Plan
+from dpfit.core import Minimize, Plan
 from dpfit.privacy import Budget
 from dpfit.solvers.public_data.descent import (
     SMOOTH_MARGIN_LOSS,
@@ -19,9 +19,8 @@ from dpfit.solvers.public_data.descent import (
     Floats,
     Geometry,
     Move,
+    PublicDescent,
     PublicOptimizer,
-    opposite_records_with_public,
-    public_plan,
 )
 from dpfit.solvers.public_data.survey import Survey
 
@@ -32,7 +31,9 @@ class WarmStart(PublicOptimizer):
 
     kind = "warm_start"
 
-    def geometries(self, problem: Minimize, public: Survey, curvatures: Floats) -> Iterator[Geometry]:
+    def geometries(
+        self, problem: Minimize, public: Survey, curvatures: Floats
+    ) -> Iterator[Geometry]:
         flat = np.zeros_like(public.values)
 
         def mover(size: float) -> Move:
@@ -41,12 +42,12 @@ class WarmStart(PublicOptimizer):
         yield Geometry(curvatures, flat + 1.0, flat, mover)
 
 
-class WarmStartGD(Algorithm[Minimize]):
+class WarmStartGD(PublicDescent):
     """Noisy gradient descent from a fit of public records.
 
-    Use it where a few unprotected records of the same kind come with the data; `pda_dpmd` also learns curvature.
-    Guarantee: mu-GDP for all iterates together with respect to the private records.
-    Reference: [Gan22] Section 4.3; docs/explanation/public-data.md.
+    Use it where a few unprotected records of the same kind come with the data; `pda_dpmd` also
+    learns curvature. Guarantee: mu-GDP for all iterates together with respect to the private
+    records. Reference: [Gan22] Section 4.3; docs/explanation/public-data.md.
     Work: ``steps`` passes over the data.
 
     Parameters
@@ -67,21 +68,24 @@ class WarmStartGD(Algorithm[Minimize]):
     """
 
     name = "warm_start_gd"
-    summary = "noisy descent that starts at a fit of public records and takes its settings from them"
+    summary = (
+        "noisy descent that starts at a fit of public records and takes its settings from them"
+    )
     reference = "[Gan22] Sections 1.4 and 4.3"
-    solves = Minimize
-    guarantees = ("approximate", "gdp", "zcdp")
     requires = (SMOOTH_MARGIN_LOSS,)
     supports = frozenset({"ridge", "domain"})
     tier = "specialised"
 
-    def _plan(self, problem: Minimize, budget: Budget, *, steps: int = STEPS, clip_norm: float | None = None) -> Plan:
+    def _plan(
+        self,
+        problem: Minimize,
+        budget: Budget,
+        *,
+        steps: int = STEPS,
+        clip_norm: float | None = None,
+    ) -> Plan:
         """Return a descent within the budget; the public records come with the data."""
-        return public_plan(problem, budget, WarmStart, steps=steps, clip_norm=clip_norm)
-
-    def example(self, relation: str) -> Example:
-        """Return opposite records, and public ones."""
-        return opposite_records_with_public(relation)
+        return self._public_plan(problem, budget, WarmStart, steps=steps, clip_norm=clip_norm)
 
 
 warm_start_gd = WarmStartGD()

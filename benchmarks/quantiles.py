@@ -1,0 +1,151 @@
+"""Quantile regression on ten synthetic problems: the figures that set its width and its time.
+
+    python benchmarks/quantiles.py            three budgets with a delta, three without
+    python benchmarks/quantiles.py --quick    one of each, under 45 seconds
+    python benchmarks/quantiles.py --json     machine-readable, with the bars
+
+A figure is the excess pinball loss over the best linear fit, as a share of that of the best
+constant. The generators differ from those of benchmarks/weak_spots.py, which judges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from dpfit.losses import QuantileHuber
+from dpfit.models import QuantileRegressor
+
+Floats = NDArray[np.float64]
+
+TEST = 10_000
+BUDGETS = ((0.1, 1e-6), (1.0, 1e-6), (10.0, 1e-6), (0.3, 0.0), (3.0, 0.0), (30.0, 0.0))
+BARS = {(1.0, 1e-6): 0.03, (3.0, 0.0): 0.02}
+
+
+class Case(NamedTuple):
+    """Errors of a standard deviation ``spread``, over half the label range, and a quantile."""
+
+    errors: str
+    n: int
+    d: int
+    level: float
+    spread: float
+
+
+CASES = (
+    Case("lognormal", 20_000, 8, 0.9, 0.15),
+    Case("lognormal", 5_000, 4, 0.75, 0.05),
+    Case("t", 10_000, 15, 0.9, 0.1),
+    Case("t", 20_000, 6, 0.1, 0.03),
+    Case("heteroscedastic", 20_000, 10, 0.9, 0.2),
+    Case("heteroscedastic", 4_000, 5, 0.25, 0.1),
+    Case("uniform", 10_000, 20, 0.8, 0.3),
+    Case("uniform", 20_000, 3, 0.95, 0.05),
+    Case("t", 3_000, 5, 0.5, 0.15),
+    Case("lognormal", 10_000, 12, 0.8, 0.2),
+)
+
+
+def drawn(case: Case) -> tuple[Floats, Floats]:
+    """Return rows of clipped normal columns and labels in [-1, 1]; the last ones judge."""
+    rng = np.random.default_rng([1, 77, case.n, case.d])
+    records = case.n + TEST
+    rows = np.clip(0.5 * rng.standard_normal((records, case.d)), -1, 1)
+    weights = rng.standard_normal(case.d) * (rng.random(case.d) < 0.5)
+    weights[0] += 1
+    margins = rows @ (weights / np.linalg.norm(weights))
+    if case.errors == "lognormal":
+        labels = np.exp(0.5 * margins + 0.7 * rng.standard_normal(records)) - 1
+    elif case.errors == "t":
+        labels = margins + rng.standard_t(3, records) / 1.7
+    elif case.errors == "heteroscedastic":
+        labels = margins + (0.3 + 0.7 * np.abs(rows[:, 0])) * rng.standard_normal(records)
+    else:
+        labels = margins + rng.uniform(-1, 1, records)
+    return rows, np.clip(case.spread * labels + rng.uniform(-0.5, 0.5), -1, 1)
+
+
+def pinball(level: float, gaps: Floats) -> float:
+    """Return the mean quantile loss."""
+    return float(np.mean(np.maximum(level * gaps, (level - 1) * gaps)))
+
+
+def best_fit(rows: Floats, labels: Floats, case: Case) -> Floats:
+    """Return the best linear fit without privacy, along ever sharper corners."""
+    theta = np.append(np.zeros(case.d), np.quantile(labels, case.level))
+    design = np.column_stack([rows, np.ones(len(rows))])
+    for width in (case.spread, 0.3 * case.spread, 0.1 * case.spread, 0.03 * case.spread):
+        loss = QuantileHuber(case.level, width, centred=True)
+
+        def objective(theta: Floats, loss: QuantileHuber = loss) -> tuple[float, Floats]:
+            margins = design @ theta
+            slopes = loss.slope(margins, labels) / loss.width
+            value = float(loss.value(margins, labels).mean()) / loss.width
+            return value, np.asarray(design.T @ slopes / len(labels))
+
+        theta = minimize(objective, theta, jac=True, method="L-BFGS-B").x
+    return np.asarray(theta)
+
+
+def shares(case: Case, budgets: tuple[tuple[float, float], ...], seeds: int) -> list[float]:
+    """Return the excess over the best fit for each budget, over that of the best constant."""
+    rows, labels = drawn(case)
+    train, test, truth = rows[: case.n], rows[case.n :], labels[case.n :]
+    fit = best_fit(train, labels[: case.n], case)
+    best = pinball(case.level, truth - test @ fit[:-1] - fit[-1])
+    constant = pinball(case.level, truth - np.quantile(truth, case.level))
+    found = []
+    for epsilon, delta in budgets:
+        losses = []
+        for seed in range(seeds):
+            model = QuantileRegressor(
+                epsilon, delta, quantile=case.level, bounds=(-1, 1), y_bounds=(-1, 1),
+                relation="add_remove", n_declared=case.n, random_state=seed,
+            ).fit(train, labels[: case.n])  # fmt: skip
+            losses.append(pinball(case.level, truth - model.predict(test)))
+        found.append((float(np.mean(losses)) - best) / (constant - best))
+    return found
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """All figures, and whether the bars hold."""
+    budgets = tuple(BARS) if quick else BUDGETS
+    table = [shares(case, budgets, 1 if quick else 3) for case in CASES]
+    figures = [
+        {**case._asdict(), "shares": dict(zip(map(str, budgets), row, strict=True))}
+        for case, row in zip(CASES, table, strict=True)
+    ]
+    bars = []
+    for budget, column in zip(budgets, np.array(table).T, strict=True):
+        # Roots: neither the hardest nor the easiest problem decides alone.
+        value = float(np.mean(np.sqrt(np.maximum(column, 1e-4))) ** 2)
+        target = BARS.get(budget)
+        name = f"excess share, epsilon {budget[0]:g}, delta {budget[1]:g}"
+        holds = None if target is None else value <= target
+        bars.append({"name": name, "value": value, "target": target, "holds": holds})
+    return {"benchmark": "quantiles", "quick": quick, "figures": figures, "bars": bars}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="two budgets, under 45 seconds")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    result = run(arguments.quick)
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+        return
+    for bar in result["bars"]:
+        print(f"{bar['name']:40s} {bar['value']:8.4f}, target {bar['target']}: {bar['holds']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,403 @@
+"""How good are user means? Fits, means and passes that protect users, against capped rows.
+
+    python benchmarks/users.py --quick --json
+
+Error of a fit: mean test loss above that of the fit without privacy on the same records. A ratio
+divides it by that of the best of caps at 1, 3 and 10 rows of a user, each planned by `auto` with
+the exact number of kept rows. epsilon = 1, delta = 1e-6, add/remove unless said; 20 runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from dpfit.core import Answer, Minimize, Plan, TransformedPlan
+from dpfit.data.dataset import InMemory
+from dpfit.kernels import passes
+from dpfit.kernels.user_sums import clipped_total, user_means, user_sums
+from dpfit.losses import Bounds, Logistic
+from dpfit.mechanisms.aggregates.filtered_mean import FilteredMean
+from dpfit.mechanisms.aggregates.inlier_levels import plan_levels
+from dpfit.mechanisms.aggregates.user_vectors import UserVectors
+from dpfit.mechanisms.filtered_mean import filtered_mean
+from dpfit.mechanisms.staged_user_mean import staged_user_mean
+from dpfit.models import LogisticRegression
+from dpfit.models.users import UserCap, cap_and_budgets
+from dpfit.noise import Grid
+from dpfit.privacy import Budget, gaussian
+from dpfit.solvers.auto import auto
+from dpfit.solvers.gradient.noisy_gd import noisy_gd
+
+Floats = NDArray[np.float64]
+Sizes = NDArray[np.int64]
+BUDGET = Budget(epsilon=1, delta=1e-6, relation="add_remove", unit="user")
+CAPS = (1, 3, 10)
+
+
+class People:
+    """Users with rows in the unit ball and labels of a logistic model, for training and testing.
+
+    ``apart`` says how far the parameters and the typical rows of users lie apart.
+    """
+
+    def __init__(
+        self, seed: int, sizes: Sizes, d: int, apart: float = 0.0, corrupted: float = 0.0
+    ) -> None:
+        rng = np.random.default_rng([seed, 20])
+        weights = np.random.default_rng(7).normal(size=d)
+        weights *= 8 / np.linalg.norm(weights)
+        self.train = self._draw(rng, sizes, weights, apart)
+        self.test = self._draw(rng, sizes, weights, apart)
+        rows, labels, ids = self.train
+        flipped = (rng.random(len(sizes)) < corrupted)[ids]
+        self.clean, self.train = self.train, (rows, np.where(flipped, -labels, labels), ids)
+        self.sizes = sizes
+
+    @staticmethod
+    def _draw(
+        rng: np.random.Generator, sizes: Sizes, weights: Floats, apart: float
+    ) -> tuple[Floats, Floats, Sizes]:
+        n, d = len(sizes), len(weights)
+        ids = np.repeat(np.arange(n), sizes)
+        rows = rng.normal(size=(len(ids), d))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        rows += 0.5 * apart * (rng.normal(size=(n, d)) / math.sqrt(d))[ids]
+        rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+        own = weights + 2 * apart * rng.normal(size=(n, d)) / math.sqrt(d)
+        chance = 1 / (1 + np.exp(-np.einsum("ij,ij->i", rows, own[ids])))
+        return rows, np.where(rng.random(len(ids)) < chance, 1.0, -1.0), ids
+
+    def loss(self, theta: Floats) -> float:
+        """Mean loss on the test records."""
+        rows, labels, _ = self.test
+        return float(np.logaddexp(0, -labels * (rows @ theta)).mean())
+
+    def data(self) -> InMemory:
+        return InMemory(*self.train)
+
+    def problem(self, **facts: Any) -> Minimize:
+        d = self.train[0].shape[1]
+        return Minimize(loss=Logistic(), bounds=Bounds(row_norm=1.0), n_features=d, **facts)
+
+
+def best_without_privacy(records: tuple[Floats, Floats, Sizes]) -> Floats:
+    rows, labels, _ = records
+
+    def objective(theta: Floats) -> tuple[float, Floats]:
+        margins = labels * (rows @ theta)
+        slopes = -labels / (1 + np.exp(margins))
+        return float(np.logaddexp(0, -margins).mean()), slopes @ rows / len(rows)
+
+    return np.asarray(minimize(objective, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B").x)
+
+
+def by_means(people: People, *, factor: float = 1.0, rows: float | None = None) -> Plan:
+    """The plan on user means; ``factor`` multiplies the radius of the rule."""
+    typical = float(np.median(people.sizes)) if rows is None else rows
+    problem = people.problem(n=len(people.sizes), rows_per_user=typical)
+    given = {} if factor == 1.0 else {"clip_norm": factor * 0.4 / math.sqrt(typical)}
+    return noisy_gd.plan(problem, BUDGET, **given)
+
+
+def by_cap(people: People, most: int) -> Plan:
+    cap, budgets = cap_and_budgets(BUDGET, most)
+    kept = int(np.minimum(people.sizes, most).sum())
+    plans = [
+        auto.plan(people.problem(n=kept), budget) for budget in budgets if budget.kind != "pure"
+    ]
+    return TransformedPlan.of(cap, plans[0])
+
+
+def long_tail(users: int) -> Sizes:
+    """Sizes with a Pareto tail: most users have few rows, some hundreds."""
+    tail = np.random.default_rng(11).pareto(1.0, users)
+    return np.clip(np.round(1 + 3.3 * tail), 1, 300).astype(np.int64)
+
+
+SETTINGS: dict[str, tuple[Sizes, int, float]] = {
+    "1000 x 50, d 20, same": (np.full(1000, 50), 20, 0.0),
+    "1000 x 50, d 20, different": (np.full(1000, 50), 20, 0.5),
+    "4000 x 10, d 20, different": (np.full(4000, 10), 20, 0.5),
+    "500 x 200, d 5, same": (np.full(500, 200), 5, 0.0),
+    "2000, long tail, d 20, different": (long_tail(2000), 20, 0.5),
+}
+BARS = dict(zip(SETTINGS, (1 / 40, 1 / 40, 1 / 8, 1 / 50, 0.6), strict=True))
+
+
+def fits(runs: int) -> list[dict[str, Any]]:
+    """Errors of user means, over those of the best cap."""
+    found = []
+    for name, (sizes, d, apart) in SETTINGS.items():
+        everyone = [People(seed, sizes, d, apart) for seed in range(runs)]
+        base = [people.loss(best_without_privacy(people.train)) for people in everyone]
+
+        def error(
+            make: Callable[[People], Plan], everyone: Any = everyone, base: Any = base
+        ) -> float:
+            plan, data = make(everyone[0]), [people.data() for people in everyone]
+            values = [plan.run(each, random_state=seed).output for seed, each in enumerate(data)]
+            losses = [people.loss(value) for people, value in zip(everyone, values, strict=True)]
+            return float(np.mean(np.subtract(losses, base)))
+
+        caps = {most: error(lambda people, most=most: by_cap(people, most)) for most in CAPS}
+        best = min(caps.values())
+        factors = (1.0, 0.5, 2.0) if "different" in name and "1000" in name else (1.0,)
+        for factor in factors:
+            means = error(lambda people, factor=factor: by_means(people, factor=factor))
+            found.append({
+                "what": name + ("" if factor == 1.0 else f", radius x {factor:g}"),
+                "figure": means / best, "bar": BARS[name] if factor == 1.0 else 1 / 12,
+                "error": means, "caps": caps,
+            })  # fmt: skip
+    return found
+
+
+def corrupted(runs: int) -> list[dict[str, Any]]:
+    """A twentieth of the users have all labels flipped; the fit on clean records is the base."""
+    private, open_fit = [], []
+    for seed in range(runs):
+        people = People(seed, np.full(1000, 50), 20, 0.5, corrupted=0.05)
+        base = people.loss(best_without_privacy(people.clean))
+        value = by_means(people).run(people.data(), random_state=seed).value
+        private.append(people.loss(value) - base)
+        open_fit.append(people.loss(best_without_privacy(people.train)) - base)
+    ratio = float(np.mean(private) / np.mean(open_fit))
+    return [{"what": "5% of users corrupted", "figure": ratio, "bar": 0.5}]
+
+
+def vectors(seed: int, away: float, outliers: float) -> tuple[InMemory, Floats]:
+    """3000 values in ten dimensions, mean distance of two about 1, the outliers far beyond."""
+    rng, n, d = np.random.default_rng([seed, 5]), 3000, 10
+    direction = rng.normal(size=(2, d))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    values = away * direction[0] + rng.normal(size=(n, d)) / math.sqrt(2 * d)
+    number = round(outliers * n)
+    values[:number] += 100 * away * direction[1]
+    return InMemory(values, np.zeros(n), np.arange(n)), values[number:].mean(axis=0)
+
+
+def means(runs: int) -> list[dict[str, Any]]:
+    budget = Budget(epsilon=1, delta=1e-6, unit="user")
+    found = []
+    for what, away, outliers, bar in (
+        ("filter, 1e4 spreads away, 5% outliers", 1e4, 0.05, 0.15),
+        ("3 stages, 100 spreads away", 100.0, 0.0, 0.03),
+    ):
+        # The radius is that of pairs of honest values: their 99.9% quantile, from other draws.
+        workload = UserVectors(10, 1e3 * away, spread=0.9)
+        problem = Answer(n=3000, workload=workload)
+        plan = (
+            filtered_mean.plan(problem, budget, outliers=outliers)
+            if outliers
+            else staged_user_mean.plan(problem, budget, radius=2 * away)
+        )
+        errors, halts = [], 0
+        for seed in range(runs):
+            data, target = vectors(seed, away, outliers)
+            release = plan.run(data, random_state=seed)
+            if release.halted:
+                halts += 1
+            else:
+                errors.append(float(np.linalg.norm(release.value - target)))
+        found.append({"what": what, "figure": float(np.median(errors)), "bar": bar})
+        if outliers:
+            found.append(halting(plan.final.aggregate, runs))
+    return found
+
+
+def halting(mean: FilteredMean, runs: int) -> dict[str, Any]:
+    """The share of honest data that halt: the score once, the noise of the test 400 times."""
+    from dpfit.core import Run
+    from dpfit.noise import Source
+
+    data, _ = vectors(99, 1e4, 0.05)
+    score = mean.score(mean.counts(mean.rounded(np.asarray(data.matrix)))[0])
+    halted, draws = 0, 400
+    for seed in range(draws):
+        run = Run(Source(seed))
+        halted += not mean.test.compare(mean.test.init(None, run), score, run)[1]
+    bar = 0.05 + 3 * math.sqrt(0.05 * 0.95 / draws)
+    return {"what": "share of honest data that halts", "figure": halted / draws, "bar": bar}
+
+
+OVERHEAD = {
+    (1, 1): (14.5, 6.7, 4.0, 2.95, 2.31, 2.14),
+    (1, 100): (None, 23.9, 9.3, 4.80, 2.68, 2.24),
+    (1, 1000): (None, 30.5, 10.1, 5.15, 2.74, 2.26),
+    (4, 1): (6.4, 3.7, 2.85, 2.45, 2.17, 2.10),
+    (4, 100): (19.2, 8.0, 4.4, 3.09, 2.33, 2.14),
+    (4, 1000): (23.4, 8.6, 4.7, 3.20, 2.36, 2.15),
+}
+
+
+def calibration() -> list[dict[str, Any]]:
+    """Largest relative distance from the tabulated overhead over clipping, rounding apart."""
+    worst = 0.0
+    for (epsilon, rounds), row in OVERHEAD.items():
+        for n, expected in zip((300, 1000, 3000, 10**4, 10**5, 10**6), row, strict=True):
+            levels = plan_levels(n, rounds, epsilon, 1e-6)
+            if expected is None or levels is None:
+                worst = max(worst, 0.0 if expected is None and levels is None else math.inf)
+                continue
+            ratio = levels.noise * n * gaussian.mu(epsilon, 1e-6) / (2 * math.sqrt(rounds))
+            half = 0.5 * 10.0 ** -len(f"{expected}".split(".")[1])
+            worst = max(worst, max(0.0, abs(ratio - expected) - half) / expected)
+    return [{"what": "calibration, largest relative distance", "figure": worst, "bar": 0.01}]
+
+
+def speed(repeats: int) -> list[dict[str, Any]]:
+    """One pass over users, over one pass over records: 1e6 rows of 20 columns, 50 rows a user."""
+    rng, n, d = np.random.default_rng(0), 1_000_000, 20
+    rows = rng.normal(size=(n, d))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    labels, theta = rng.choice([-1.0, 1.0], n), rng.normal(size=d)
+    ids = np.repeat(np.arange(n // 50), 50)
+    shuffled, fine = rng.permutation(ids), Grid(-25)
+
+    def records() -> object:
+        guards = {"clip": 0.5, "row_norm": 1.0, "binary": True}
+        return passes.clipped_sum(rows, labels, theta, Logistic(), grid=Grid(-17), **guards)
+
+    def users(codes: Sizes) -> object:
+        guards = {"clip": 1.0, "row_norm": 1.0, "binary": True}
+        sums = user_sums(rows, labels, codes, n // 50, theta, Logistic(), grid=fine, **guards)
+        return clipped_total(user_means(*sums, fine), 0.0, radius=0.1, grid=Grid(-20))
+
+    tasks = {"records": records, "sorted": lambda: users(ids), "unsorted": lambda: users(shuffled)}
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for turn in range(repeats + 1):
+        for name, task in tasks.items():  # in turns: a busy machine slows all of them
+            start = time.perf_counter()
+            task()
+            if turn:
+                times[name].append(time.perf_counter() - start)
+    least = {name: min(each) for name, each in times.items()}
+    return [
+        {"what": f"pass over users / records, {name}", "figure": least[name] / least["records"],
+         "bar": bar, "milliseconds": {k: 1e3 * v for k, v in least.items()}}
+        for name, bar in (("sorted", 1.6), ("unsorted", 2.5))
+    ]  # fmt: skip
+
+
+def slope(runs: int) -> list[dict[str, Any]]:
+    """How the privacy error of a descent falls with the rows of a user.
+
+    The error is the distance of the noisy fit from the same descent with hardly any noise.
+    """
+    sizes, distances = (4, 16, 64), []
+    for rows in sizes:
+        gaps = []
+        for seed in range(runs):
+            people = People(seed, np.full(1000, rows), 5)
+            plan = by_means(people)
+            mean = plan.mechanism.aggregate
+            from dataclasses import replace
+
+            moves = replace(plan.mechanism.optimizer, shrinkage=0.0, step_size=2.0)
+            noisy = replace(plan.mechanism, optimizer=moves)
+            quiet = replace(noisy, aggregate=replace(mean, noise_multiplier=1e-4))
+            values = [
+                replace(plan, mechanism=each).run(people.data(), random_state=seed).value
+                for each in (noisy, quiet)
+            ]
+            gaps.append(np.linalg.norm(values[0] - values[1]))
+        distances.append(float(np.sqrt(np.mean(np.square(gaps)))))
+    found = float(np.polyfit(np.log(sizes), np.log(distances), 1)[0])
+    return [{"what": "slope of the privacy error against rows a user", "figure": found,
+             "bar": [-0.6, -0.4], "errors": distances}]  # fmt: skip
+
+
+CHOICES: tuple[tuple[int, int, int, float, int], ...] = (
+    (800, 40, 15, 0.2, 10),
+    (1500, 30, 10, 0.4, 3),
+    (3000, 12, 20, 0.3, 10),
+    (600, 100, 8, 0.0, 5),
+    (2500, 3, 8, 0.3, 1),
+    (4000, 2, 6, 0.0, 2),
+    (8000, 1, 10, 0.0, 1),
+    (2500, 6, 12, 0.3, 1),
+    (1500, 6, 8, 0.0, 6),
+    (1200, 25, 40, 0.2, 3),
+)
+"""Users, rows of each, columns, how far users lie apart, cap."""
+
+
+def choices(runs: int) -> list[dict[str, Any]]:
+    """How often a model takes the better of the two ways: both are run.
+
+    Ways within 10% of each other, or within two standard errors, count as equal.
+    """
+    right, details = 0, []
+    for n, rows, d, apart, most in CHOICES:
+        facts = {"max_rows_per_user": most, "rows_per_user": rows, "n_users": n}
+        model = LogisticRegression(
+            1.0, 1e-6, relation="add_remove", row_norm=1.0, fit_intercept=False, **facts
+        )
+        chosen = model.plan(n, d, by_user=True)
+        takes_means = not any(
+            isinstance(part, TransformedPlan) and isinstance(part.transformation, UserCap)
+            for part in (chosen, *chosen.parts)
+        )
+        gaps = []
+        for seed in range(runs):
+            people = People(seed + 100, np.full(n, rows), d, apart)
+            losses = [
+                people.loss(plan.run(people.data(), random_state=seed).output)
+                for plan in (by_means(people), by_cap(people, most))
+            ]
+            base = people.loss(best_without_privacy(people.train))
+            gaps.append([loss - base for loss in losses])
+        errors = np.mean(gaps, axis=0)
+        doubt = 2 * np.std(np.subtract(*np.transpose(gaps))) / math.sqrt(runs)
+        equal = abs(errors[0] - errors[1]) <= max(0.1 * min(errors), doubt)
+        right += bool(equal or (errors[0] < errors[1]) == takes_means)
+        details.append([n, rows, d, apart, most, bool(takes_means), *map(float, errors)])
+    return [{"what": "auto takes the better way, of 10", "figure": right, "bar": 9,
+             "details": details}]  # fmt: skip
+
+
+def met(row: dict[str, Any]) -> bool:
+    if isinstance(row["bar"], list):
+        return bool(row["bar"][0] <= row["figure"] <= row["bar"][1])
+    return bool(row["figure"] >= row["bar"] if row["bar"] == 9 else row["figure"] <= row["bar"])
+
+
+PARTS: dict[str, Callable[[bool], list[dict[str, Any]]]] = {
+    "calibration": lambda quick: calibration(),
+    "means": lambda quick: means(5 if quick else 20),
+    "speed": lambda quick: speed(5 if quick else 15),
+    "slope": lambda quick: slope(4 if quick else 20),
+    "fits": lambda quick: fits(4 if quick else 20),
+    "corrupted": lambda quick: corrupted(4 if quick else 20),
+    "choices": lambda quick: choices(3 if quick else 10),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer runs")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=PARTS, action="append")
+    options = parser.parse_args()
+    for name, part in PARTS.items():
+        if options.only and name not in options.only:
+            continue
+        for row in part(options.quick):
+            row["met"] = met(row)
+            words = f"{row['what']:45} {row['figure']:.4g} (bar {row['bar']})"
+            verdict = "met" if row["met"] else "MISSED"
+            shown = json.dumps(row) if options.json else f"{words} {verdict}"
+            print(shown, flush=True)
+
+
+if __name__ == "__main__":
+    main()

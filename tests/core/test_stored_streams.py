@@ -1,0 +1,270 @@
+"""Stored streams: state files that append, copies that are refused, kill -9 at random moments."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from dpfit.core import Interact, resume
+from dpfit.core.log import Log
+from dpfit.core.store import StateFile
+from dpfit.data.dataset import InMemory
+from dpfit.ledger import Ledger, LedgerError, LedgerUnavailable, SessionCopied
+from dpfit.ledger import store as ledger_file
+from dpfit.mechanisms.prefix_sums import StreamSums, prefix_sums
+from dpfit.privacy import Budget
+
+BATCH = InMemory(np.ones((2, 1)), np.zeros(2))
+
+
+def stream(rounds=6, **facts):
+    unit = "user" if facts else "record"
+    work = StreamSums(1, **facts)
+    return prefix_sums.plan(Interact(workload=work, rounds=rounds), Budget(mu=1.0, unit=unit))
+
+
+@pytest.fixture
+def account(tmp_path):
+    ledger = Ledger.create(tmp_path / "ledger")
+    ledger.register("visits", Budget(mu=9.0))
+    return ledger.account("visits")
+
+
+# Logs and their file.
+
+
+def test_histories_of_a_log_do_not_mix():
+    first = Log([np.array([0.0])])
+    one, other = first.extended([np.array([1.0])]), first.extended([np.array([2.0])])
+    assert one.arrays()[:, 0].tolist() == [0.0, 1.0]
+    assert other.arrays()[:, 0].tolist() == [0.0, 2.0]
+    assert first.arrays()[:, 0].tolist() == [0.0]
+    assert one.extended([np.array([3.0])]).arrays(1)[:, 0].tolist() == [1.0, 3.0]
+
+
+def test_a_file_appends_the_new_items_of_each_log_and_is_read_back(tmp_path):
+    file, log, sizes = StateFile.new(tmp_path / "s"), Log(), []
+    for step in range(20):
+        log = log.extended([np.full(50, 7)])
+        file.write(plan="p", state={"log": log, "pair": ({"inner": log},)}, step=step)
+        sizes.append((tmp_path / "s").stat().st_size)
+    # Each line is as long as the others: nothing is written again.
+    assert max(np.diff(sizes)) <= min(np.diff(sizes)) + 60
+    back = StateFile.existing(tmp_path / "s")
+    content = back.read("p")
+    assert content["step"] == 19
+    np.testing.assert_array_equal(content["state"]["log"].arrays(), log.arrays())
+    np.testing.assert_array_equal(content["state"]["pair"][0]["inner"].arrays(), log.arrays())
+    back.write(plan="p", state={"log": Log([1, 2])}, step=20)
+    assert list(StateFile.existing(tmp_path / "s").read("p")["state"]["log"]) == [1, 2]
+
+
+def test_a_line_that_a_kill_cut_off_did_not_happen(tmp_path):
+    plan = stream()
+    session = plan.open(store=tmp_path / "s")
+    first = session.observe(BATCH)
+    whole = (tmp_path / "s").read_bytes()
+    session.observe(BATCH)
+    grown = (tmp_path / "s").read_bytes()
+    assert grown.startswith(whole)
+    for cut in range(len(whole), len(grown), 9):
+        (tmp_path / "s").write_bytes(grown[:cut])
+        assert resume(plan, tmp_path / "s").last == first
+    again = resume(plan, tmp_path / "s")
+    again.observe(BATCH)
+    assert resume(plan, tmp_path / "s").steps == 2
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    plan = stream()
+    session = plan.open(store=tmp_path / "s")
+    for _ in range(3):
+        session.observe(BATCH)
+    content = (tmp_path / "s").read_bytes()
+    for place in range(0, len(content), 37):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        (tmp_path / "s").write_bytes(bytes(damaged))
+        if damaged[-1:] == b"\n":
+            with pytest.raises(ValueError, match="not a readable state file"):
+                resume(plan, tmp_path / "s")
+
+
+def test_two_processes_cannot_both_append(tmp_path):
+    plan = stream()
+    session = plan.open(store=tmp_path / "s")
+    other = resume(plan, tmp_path / "s")
+    session.observe(BATCH)
+    with pytest.raises(ValueError, match="another process"):
+        other.observe(BATCH)
+
+
+# Copies.
+
+
+def test_a_copied_state_file_answers_no_step_again(tmp_path, account):
+    plan = stream()
+    session = plan.open(store=tmp_path / "s", account=account)
+    session.observe(BATCH)
+    shutil.copy(tmp_path / "s", tmp_path / "copy")
+    copy = resume(plan, tmp_path / "copy", account=account)
+    second = session.observe(BATCH)
+    with pytest.raises(SessionCopied, match="2 steps"):
+        copy.observe(BATCH)
+    assert copy.last != second
+    for _ in range(2):
+        # The copy holds an answer to step 2 that never left.
+        with pytest.raises(SessionCopied):
+            resume(plan, tmp_path / "copy", account=account)
+    assert resume(plan, tmp_path / "s", account=account).last == second
+
+
+def test_an_answer_that_the_ledger_did_not_record_does_not_leave(tmp_path, account, monkeypatch):
+    plan = stream()
+    session = plan.open(store=tmp_path / "s", account=account)
+    first = session.observe(BATCH)
+    monkeypatch.setattr(type(account), "advance", _locked)
+    with pytest.raises(LedgerUnavailable):
+        session.observe(BATCH)
+    assert session.last == first
+    with pytest.raises(LedgerUnavailable):
+        session.close()
+    monkeypatch.undo()
+    session.observe(BATCH)  # records step 2 first
+    assert session.steps == 3
+    assert len(session.close().value) == 3
+
+
+def _locked(*arguments):
+    raise LedgerUnavailable("locked")
+
+
+def test_the_ledger_moves_forward_only(tmp_path, account):
+    token = account.reserve(stream())
+    account.advance(token, 0, "a", "")
+    account.advance(token, 1, "b", "a")
+    account.advance(token, 1, "b", "a")
+    for step, mark, previous in ((1, "c", "a"), (2, "c", "a"), (1, "c", "b"), (0, "a", "")):
+        with pytest.raises(SessionCopied):
+            account.advance(token, step, mark, previous)
+    with ledger_file.writing(account.path) as db:
+        for change in ("UPDATE sessions SET step = 0", "DELETE FROM sessions"):
+            with pytest.raises(Exception, match="never"):
+                db.execute(change)
+    Ledger(account.path).verify()
+
+
+def test_a_ledger_of_an_earlier_version_keeps_sessions_too(tmp_path, account):
+    with ledger_file.writing(account.path) as db:
+        db.execute("DROP TABLE sessions")
+    Ledger(account.path).verify()
+    session = stream().open(store=tmp_path / "s", account=account)
+    session.observe(BATCH)
+    Ledger(account.path).verify()
+
+
+def test_a_closed_session_answers_no_more_from_its_file(tmp_path, account):
+    plan = stream()
+    session = plan.open(store=tmp_path / "s", account=account)
+    session.observe(BATCH)
+    session.close()
+    again = resume(plan, tmp_path / "s", account=account)
+    with pytest.raises(LedgerError, match="closed already"):
+        again.observe(BATCH)
+    assert again.steps == 2
+    assert again.last == session.last
+
+
+def test_a_session_is_resumed_with_its_account_only(tmp_path, account):
+    plan = stream()
+    plan.open(store=tmp_path / "s", account=account)
+    with pytest.raises(ValueError, match="same account"):
+        resume(plan, tmp_path / "s")
+    plan.open(store=tmp_path / "t")
+    with pytest.raises(ValueError, match="without an account"):
+        resume(plan, tmp_path / "t", account=account)
+
+
+def test_a_resumed_stream_still_counts_users(tmp_path):
+    plan = stream(rounds=4, times=2, apart=1)
+    day = InMemory(np.ones((1, 1)), np.zeros(1), ["ann"])
+    session = plan.open(store=tmp_path / "s")
+    session.observe(day)
+    session = resume(plan, tmp_path / "s")
+    session.observe(day)
+    saved = json.loads((tmp_path / "s").read_text().splitlines()[-1].partition(" ")[2])
+    assert saved["state"]["aggregate"]["seen"] == {"$log": [{"$tuple": ["ann", 1]}], "from": 1}
+    session = resume(plan, tmp_path / "s")
+    session.observe(day)
+    assert len(session._state["aggregate"]["seen"]) == 2
+    assert session._state["aggregate"]["encoder"]["inputs"][2] == 0
+
+
+def test_a_stream_is_resumed_in_another_process(tmp_path):
+    plan, store, saved = stream(rounds=3), tmp_path / "s", tmp_path / "plan.json"
+    first = plan.open(store=store).observe(BATCH)
+    saved.write_text(json.dumps(plan.to_json()))
+    code = (
+        "import json, sys, numpy as np\n"
+        "from dpfit.core import plan_from_json, resume\n"
+        "from dpfit.data.dataset import InMemory\n"
+        "plan = plan_from_json(json.load(open(sys.argv[2])))\n"
+        "session = resume(plan, sys.argv[1])\n"
+        "last = session.last.tolist()\n"
+        "for _ in range(2): session.observe(InMemory(np.ones((2, 1)), np.zeros(2)))\n"
+        "sys.stdout.write(json.dumps([last, session.done, session.close().value.tolist()[0]]))\n"
+    )
+    command = [sys.executable, "-c", code, str(store), str(saved)]
+    out = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(out.stdout) == [first.tolist(), True, first.tolist()]
+
+
+# Kill -9.
+
+
+def _worker(plan, store, account, sent):
+    """Resume, answer all steps that are left, and send each answer as it leaves."""
+    with open(sent, "ab", buffering=0) as pipe:
+        session = resume(plan, store, account=account)
+        if session.steps:
+            pipe.write(f"{session.steps} {session.last[0]!r}\n".encode())
+        while not session.done:
+            answer = session.observe(BATCH)
+            pipe.write(f"{session.steps} {answer[0]!r}\n".encode())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_two_hundred_kills_repeat_no_step_and_charge_nothing_twice(tmp_path, account):
+    plan, store, sent = stream(rounds=2000), tmp_path / "s", tmp_path / "sent"
+    plan.open(store=store, account=account)
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        child = os.fork()
+        if child == 0:
+            try:
+                _worker(plan, store, account, sent)
+            finally:
+                os._exit(0)
+        time.sleep(float(rng.uniform(0.0, 0.15)))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    lines = sent.read_bytes().split(b"\n")[:-1]
+    answers: dict[int, set[bytes]] = {}
+    for line in lines:
+        step, _, answer = line.partition(b" ")
+        answers.setdefault(int(step), set()).add(answer)
+    assert len(answers) > 30
+    assert all(len(each) == 1 for each in answers.values())
+    session = resume(plan, store, account=account)
+    values = session.value[:, 0]
+    assert all(answers[step] == {repr(values[step - 1]).encode()} for step in answers)
+    ledger = Ledger(account.path)
+    assert [entry.kind for entry in ledger.entries("visits")] == ["register", "reserve"]
+    ledger.verify()
