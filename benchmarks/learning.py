@@ -135,13 +135,13 @@ TABLES = {"adult": adult, "synthetic": synthetic}
 
 def classified(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Figures on Adult and on synthetic data, and bars on Adult."""
-    found = [_classified(table, quick) for table in TABLES]
+    found = [classify(table, quick) for table in TABLES]
     return [row for figures, _ in found for row in figures], [
         row for _, bars in found for row in bars
     ]
 
 
-def _classified(table: str, quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def classify(table: str, quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     train, labels, test, truth = TABLES[table]()
     figures, bars = [], []
     plain = linear_model.LogisticRegression(C=1e4, fit_intercept=False, max_iter=1000).fit(

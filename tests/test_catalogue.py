@@ -118,5 +118,5 @@ def test_rows_are_complete(row):
 
 def test_names_are_unique_and_unknown_ones_are_said():
     assert len({e.name for e in ENTRIES}) == len(ENTRIES)
-    with pytest.raises(ValueError, match=r"there is no algorithm .magic.*known: counts"):
+    with pytest.raises(ValueError, match=r"there is no algorithm .magic.*dpfit algorithms --all"):
         entry("magic")

@@ -15,6 +15,7 @@ from dpfit.cli import options
 from dpfit.cli.audit import audit
 from dpfit.cli.demo import demo
 from dpfit.cli.errors import Commands
+from dpfit.cli.examples import epilog
 from dpfit.cli.fit import fit
 from dpfit.cli.ledger import ledger_app
 from dpfit.cli.plan import plan
@@ -32,18 +33,18 @@ TIERS = ("recommended", "specialised", "reference")
 app = typer.Typer(
     cls=Commands,
     help="Fit models, draw samples and answer queries under differential privacy.",
-    epilog="Exit status: 0 done; 1 refused, over budget, or a broken promise; 2 wrong option, "
-    "schema or file; "
-    "3 unexpected.",
+    epilog="Start with dpfit demo.\n\n"
+    "Exit status: 0 done; 1 refused, over budget, or a broken promise; 2 wrong option, "
+    "schema or file; 3 unexpected.",
     no_args_is_help=True,
     # Tracebacks that show local variables would show records.
     pretty_exceptions_enable=False,
 )
 
 for command in (demo, schema, plan, fit, predict, query, audit):
-    app.command()(command)
-app.add_typer(ledger_app, name="ledger")
-app.add_typer(stream_app, name="stream")
+    app.command(epilog=epilog(command.__name__))(command)
+app.add_typer(ledger_app, name="ledger", epilog=epilog("ledger"))
+app.add_typer(stream_app, name="stream", epilog=epilog("stream"))
 
 
 def _version(wanted: bool) -> None:
@@ -67,11 +68,9 @@ def _options(
     pass
 
 
-@app.command()
+@app.command(epilog=epilog("algorithms"))
 def algorithms(
-    name: Annotated[
-        str | None, typer.Argument(help="One algorithm, to be told all about it.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Show this algorithm in full.")] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="List specialised and reference algorithms, too.")
     ] = False,
@@ -83,7 +82,7 @@ def algorithms(
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """List the recommended algorithms and what each does, or show one of them in full."""
+    """List the recommended algorithms and when to use each, or show one in full."""
     from dpfit.catalogue import entries, entry
 
     if results:
@@ -101,16 +100,19 @@ def algorithms(
         _show_entry(chosen[0])
     else:
         for tier in TIERS:
-            lines = [(each.name, each.summary) for each in chosen if each.tier == tier]
+            lines = [
+                (each.name, each.use_for or each.summary) for each in chosen if each.tier == tier
+            ]
             if lines:
-                table = rows(("name", "what it does"), lines, tier)
+                column = "use it for" if tier == TIERS[0] else "what it does"
+                table = rows(("name", column), lines, tier)
                 table.columns[0].no_wrap = True
                 Console().print(table)
         if not everything:
             others = sum(1 for _ in entries()) - len(chosen)
             Console().print(
-                f"dpfit algorithms --all lists {others} more; dpfit algorithms NAME shows one in "
-                "full."
+                f"dpfit algorithms NAME shows one in full; --all lists {others} more.\n"
+                "A fit needs no name: --solver auto takes the one with the least predicted error."
             )
 
 
@@ -122,6 +124,7 @@ def _show_entry(one: Entry) -> None:
     told = {
         "name": one.name,
         "does": one.summary,
+        **({"use it for": one.use_for} if one.use_for else {}),
         "tier": one.tier,
         "solves": one.problem,
         "promises": ", ".join(one.guarantees),

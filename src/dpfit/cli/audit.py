@@ -56,7 +56,7 @@ def audit(
         ),
     ] = None,
 ) -> None:
-    """Attack an algorithm on neighbouring datasets.
+    """Attack an algorithm on neighbouring datasets: is its promise kept?
 
     The exit status is 1 if a promise is broken, 2 if nothing can be said.
     """

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from dpfit.cli import options
 from dpfit.cli.outputs import check_new
-from dpfit.cli.screen import explained, print_json
+from dpfit.cli.screen import explained, print_json, progress
 
 if TYPE_CHECKING:
     from dpfit.cli.fit import Fitted
@@ -58,7 +58,7 @@ def demo(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Fit a private model to a medical table of scikit-learn: schema, plan, ledger, fit, report.
+    """Run every step once on a medical table: schema, plan, ledger, fit, report.
 
     The table, its schema and the ledger stay in the folder, to go on with.
     """
@@ -78,23 +78,29 @@ def demo(
     ledger.register("patients", Budget(epsilon=_CAP), note="dpfit demo")
 
     task = Task(read_schema(facts, None), "logistic", _EPSILON, ledger=ledger, dataset="patients")
-    console.print(
-        "[bold]The question[/bold]: is a tumour malignant, from four measurements of each of 569 "
-        "patients?\n"
-    )
-    console.print("[bold]The plan[/bold], made from public facts before the data are read:")
+
+    def step(title: str, sentence: str) -> None:
+        console.print(f"\n[bold]{title}[/bold] {sentence}", highlight=False)
+
+    step("1. The question.", f"Is a tumour malignant? The table has {number} patients.")
+    step("2. Public facts.", "Four ranges from a textbook, written down without the table:")
+    console.print(escape(str(facts)), soft_wrap=True, highlight=False)
+    step("3. The budget.", f"All releases about these patients may cost epsilon {_CAP:g}.")
+    console.print(escape(str(ledger.path)), soft_wrap=True, highlight=False)
+    step("4. The plan.", "It says what a fit would promise and cost. No record is read yet.")
     console.print(explained(task.plan(number), task.delta))
 
-    fitted = fit_table(task, table)
+    step("5. The fit.", "The budget is charged, then the records are read.")
+    with progress("fitting; the first fit compiles its loops, once", total=None):
+        fitted = fit_table(task, table)
     (place / "model.json").write_text(to_text(fitted.model, task.schema), encoding="utf-8")
-    console.print("\n[bold]The release[/bold]: a model that keeps this promise.")
     fitted.show(console, {"model": place / "model.json"})
 
     accuracy, without = _accuracies(fitted, table)
-    console.print(
-        f"\nThe table is public, so here we may compare: {accuracy:.0%} of the patients are "
-        "classified right, "
-        f"{without:.0%} by a model without privacy."
+    step(
+        "6. How good is it?",
+        f"This table is public, so we may look. The model classifies {accuracy:.0%} of the "
+        f"patients right; without privacy it is {without:.0%}.",
     )
     page = place / "report.html"
     measured = Quality(
@@ -103,13 +109,10 @@ def demo(
     page.write_text(fitted.page(measured), encoding="utf-8")
 
     refusal = _second(task, table)
-    console.print(
-        "\n[bold]A second fit[/bold] at the same price is refused, and nothing is charged:"
-    )
+    step("7. Once more?", "The budget does not allow it. The fit is refused, nothing is charged:")
     console.print(escape(refusal), highlight=False)
-    console.print(
-        f"\nNow open the report in a browser: [bold]{escape(str(page))}[/bold]", soft_wrap=True
-    )
+    step("8. The report", "for people who decide. Open it in a browser:")
+    console.print(f"[bold]{escape(str(page))}[/bold]", soft_wrap=True)
     if as_json:
         print_json(
             {

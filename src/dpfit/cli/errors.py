@@ -14,8 +14,6 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from dpfit.ledger import LedgerError
-
 REFUSED, WRONG, UNEXPECTED = 1, 2, 3
 
 _DEBUG = ContextVar("debug", default=False)
@@ -77,6 +75,9 @@ def described(error: Exception) -> tuple[int, str]:
     (3, 'something unexpected happened inside dpfit (ValueError); run again with --debug where only
     you can read it')
     """
+    # Imported here, so that help and version start without numpy.
+    from dpfit.ledger import LedgerError
+
     sentence = " ".join(str(error).split())
     if isinstance(error, LedgerError):
         return REFUSED, sentence

@@ -55,12 +55,12 @@ def fit(
     dataset: options.Dataset = None,
     public: options.PublicTable = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="Keep the model in this new file.")
+        Path | None, typer.Option(metavar="MODEL", help="Write the model to this new file.")
     ] = None,
     report: options.ReportFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Fit a model to a private table; a given ledger is charged before a record is used."""
+    """Fit a private model to a table; a ledger is charged before a record is used."""
     from dpfit.cli import stored
     from dpfit.cli.task import Task, open_ledger, read_schema
 

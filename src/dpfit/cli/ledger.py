@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,9 +16,9 @@ from dpfit.cli import screen
 from dpfit.cli.errors import REFUSED, debugging
 from dpfit.cli.options import AsJson
 from dpfit.cli.screen import print_json
-from dpfit.ledger import Entry, Ledger, LedgerError, Status
-from dpfit.ledger.amount import SYMBOLS, shown
-from dpfit.privacy import Budget
+
+if TYPE_CHECKING:
+    from dpfit.ledger import Entry, Ledger, Status
 
 ledger_app = typer.Typer(
     help="Keep the budgets of datasets in a file that cannot be overspent.", no_args_is_help=True
@@ -30,6 +31,8 @@ Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="The name of a d
 @contextmanager
 def _one_sentence() -> Iterator[None]:
     """Expected errors without a traceback; they say the way out themselves."""
+    from dpfit.ledger import LedgerError
+
     try:
         yield
     except (LedgerError, ValueError) as error:
@@ -42,6 +45,8 @@ def _one_sentence() -> Iterator[None]:
 @ledger_app.command()
 def create(file: File, as_json: AsJson = False) -> None:
     """Write an empty ledger."""
+    from dpfit.ledger import Ledger
+
     with _one_sentence():
         ledger = Ledger.create(file)
     if as_json:
@@ -81,9 +86,11 @@ def register(
     as_json: AsJson = False,
 ) -> None:
     """Give a dataset its budget, once and for all."""
+    from dpfit.privacy import Budget
+
     with _one_sentence():
         cap = Budget(epsilon=epsilon, delta=delta, mu=mu, rho=rho, unit=unit, relation=relation)
-        ledger = Ledger(file)
+        ledger = _opened(file)
         ledger.register(dataset, cap, currency=currency, delta_share=delta_share, note=note)
         status = ledger.status(dataset)
     if as_json:
@@ -96,7 +103,7 @@ def register(
 def show(file: File, as_json: AsJson = False) -> None:
     """Show every dataset: its cap, what is spent, what is left."""
     with _one_sentence():
-        ledger = Ledger(file)
+        ledger = _opened(file)
         states = [ledger.status(dataset) for dataset in ledger.datasets()]
     if as_json:
         print_json([status.to_json() for status in states])
@@ -115,8 +122,10 @@ def show(file: File, as_json: AsJson = False) -> None:
 @ledger_app.command()
 def entries(file: File, dataset: Dataset, as_json: AsJson = False) -> None:
     """List what happened to a dataset, oldest first."""
+    from dpfit.ledger.amount import shown
+
     with _one_sentence():
-        found = Ledger(file).entries(dataset)
+        found = _opened(file).entries(dataset)
     if as_json:
         print_json([row.to_json() for row in found])
         return
@@ -153,7 +162,7 @@ def verify(
     Keep that hash elsewhere.
     """
     with _one_sentence():
-        head = Ledger(file).verify(expect)
+        head = _opened(file).verify(expect)
     if as_json:
         print_json({"head": head, "expected": expect, "holds": True})
     else:
@@ -164,7 +173,14 @@ def verify(
 def export(file: File) -> None:
     """Print the whole ledger as JSON."""
     with _one_sentence():
-        print_json(Ledger(file).export())
+        print_json(_opened(file).export())
+
+
+def _opened(file: Path) -> Ledger:
+    """The ledger in a file; imported here, so that help starts without numpy."""
+    from dpfit.ledger import Ledger
+
+    return Ledger(file)
 
 
 def _facts(status: Status) -> Iterator[tuple[str, object]]:
@@ -178,9 +194,15 @@ def _facts(status: Status) -> Iterator[tuple[str, object]]:
 
 
 def _charge_text(status: Status, which: str) -> str:
-    charge = getattr(status, which)
-    delta = f", delta {shown(charge.delta)}" if status.cap.delta else ""
-    return f"{SYMBOLS[status.currency]} {shown(charge.amount)}{delta}"
+    from dpfit.ledger.amount import SYMBOLS, shown, shown_left
+
+    charge, cap = getattr(status, which), status.cap
+
+    def text(value: Fraction, most: Fraction) -> str:
+        return shown_left(value, most) if which == "left" else shown(value)
+
+    delta = f", delta {text(charge.delta, cap.delta)}" if cap.delta else ""
+    return f"{SYMBOLS[status.currency]} {text(charge.amount, cap.amount)}{delta}"
 
 
 def _releases(status: Status) -> str:

@@ -22,7 +22,7 @@ class Relation(StrEnum):
 
 
 class Unit(StrEnum):
-    """Whose data is protected."""
+    """The privacy unit."""
 
     RECORD = "record"
     USER = "user"
@@ -34,13 +34,15 @@ TableFile = Annotated[
 SchemaFile = Annotated[
     Path,
     typer.Option(
-        "--schema", metavar="S.toml", help="Public facts about the columns; see dpfit schema."
+        "--schema",
+        metavar="S.toml",
+        help="Public ranges and categories of the columns; dpfit schema writes the form.",
     ),
 ]
 Model = Annotated[ModelName, typer.Option("--model", help="Which model to fit.")]
 Target = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="What to predict; default: [target] of the schema."),
+    typer.Option(metavar="COLUMN", help="Column to predict; by default the target of the schema."),
 ]
 Epsilon = Annotated[
     float, typer.Option(help="Privacy budget; smaller is more private, 1 is common.")
@@ -66,12 +68,15 @@ UnitOption = Annotated[
     Unit, typer.Option("--unit", help="Protect each record, or each user with all its records.")
 ]
 UserColumn = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="With --unit user: whose record a row is.")
+    str | None,
+    typer.Option(metavar="COLUMN", help="With --unit user: column that names the user of a row."),
 ]
 MaxRows = Annotated[
     int | None,
     typer.Option(
-        "--max-rows", metavar="M", help="With --unit user: how many rows of a user are used."
+        "--max-rows",
+        metavar="M",
+        help="With --unit user: largest number of rows of a user that are used.",
     ),
 ]
 RowsPerUser = Annotated[
@@ -79,7 +84,7 @@ RowsPerUser = Annotated[
     typer.Option(
         "--rows-per-user",
         metavar="M",
-        help="With --unit user: how many rows a user has, typically; a public fact.",
+        help="With --unit user: typical number of rows of a user, a public fact.",
     ),
 ]
 Users = Annotated[
@@ -88,14 +93,16 @@ Users = Annotated[
         "--users",
         metavar="N",
         min=1,
-        help="With --unit user: how many users there are; near it under add_remove.",
+        help="With --unit user: number of users; with add_remove a public number near it.",
     ),
 ]
-Solver = Annotated[str, typer.Option(help="auto, or an algorithm of dpfit algorithms.")]
+Solver = Annotated[
+    str, typer.Option(help="auto takes the least predicted error; or a name from dpfit algorithms.")
+]
 MaxPasses = Annotated[
     int | None,
     typer.Option(
-        metavar="K", min=1, help="Largest number of passes over the table (default: the solver's)."
+        metavar="K", min=1, help="Largest number of passes over the table; by default the solver's."
     ),
 ]
 RidgeWeight = Annotated[
@@ -106,25 +113,26 @@ L1Radius = Annotated[
     typer.Option(
         "--l1-radius",
         metavar="R",
-        help="Few columns matter: bound on the sum of absolute coefficients of scaled columns.",
+        help="Few columns matter: bound on the sum of the absolute coefficients.",
     ),
 ]
 Quantile = Annotated[
     float | None,
-    typer.Option(help="For --model quantile: which one, between 0 and 1 (default 0.5)."),
+    typer.Option(help="With --model quantile: its level, between 0 and 1; by default 0.5."),
 ]
 LedgerFile = Annotated[
     Path | None,
-    typer.Option("--ledger", metavar="FILE", help="Charge the budget that is kept in this ledger."),
+    typer.Option("--ledger", metavar="FILE", help="Charge the budget in this ledger."),
 ]
 Dataset = Annotated[
-    str | None, typer.Option("--dataset", metavar="NAME", help="The dataset's name in the ledger.")
+    str | None, typer.Option("--dataset", metavar="NAME", help="Name of the dataset in the ledger.")
 ]
 PublicTable = Annotated[
     Path | None,
     typer.Option("--public", metavar="TABLE", help="Public records of the same columns."),
 ]
 ReportFile = Annotated[
-    Path | None, typer.Option("--report", metavar="R.html", help="Write a page about it.")
+    Path | None,
+    typer.Option("--report", metavar="R.html", help="Write an HTML page for people who decide."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

@@ -51,7 +51,9 @@ def plan(
     ],
     schema: options.SchemaFile,
     model: options.Model,
-    epsilon: Annotated[float | None, typer.Option(help="What the fit may cost.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Privacy budget; smaller is more private, 1 is common.")
+    ] = None,
     delta: options.Delta = 0.0,
     target: options.Target = None,
     relation: options.RelationOption = Relation.REPLACE,
@@ -69,15 +71,15 @@ def plan(
     target_risk: Annotated[
         float | None,
         typer.Option(
-            metavar="RISK", help="Find the smallest epsilon that is predicted to reach this."
+            metavar="RISK", help="Find the smallest epsilon whose predicted risk is at most this."
         ),
     ] = None,
     report: options.ReportFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what dpfit fit would do, promise and cost, and how good the model would be.
+    """Show the guarantee, cost and predicted error of a fit, before anything is spent.
 
-    No table is read and nothing is spent.
+    It reads no table.
     """
     from dpfit.cli.task import Task, open_ledger, read_schema
 

@@ -22,7 +22,7 @@ def predict(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Predict the target for each row of a table, in order; a CSV also has probabilities.
+    """Predict the target of each row of a table, in order; a CSV also has probabilities.
 
     The model's promise is about the records it was fitted to. A prediction is about the row that it
     is made for, and tells about it: keep predictions as private as that row.

@@ -58,7 +58,7 @@ def query(
     report: options.ReportFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Count the records of a private table, with the noise of least predicted error.
+    """Count the records of a table, with the noise that has the smallest expected error.
 
     Intervals hold with probability 95%.
     """

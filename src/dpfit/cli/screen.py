@@ -14,8 +14,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dpfit.privacy.plain_text import visible
-
 if TYPE_CHECKING:
     from dpfit.core import Plan
     from dpfit.privacy.spec import Json
@@ -35,6 +33,8 @@ def print_warnings(sentences: Iterable[str]) -> None:
 
 def rows(columns: Sequence[str], cells: Iterable[Sequence[object]], title: str = "") -> Table:
     """A table whose cells are plain text, whatever they contain."""
+    from dpfit.privacy.plain_text import visible
+
     table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -45,6 +45,8 @@ def rows(columns: Sequence[str], cells: Iterable[Sequence[object]], title: str =
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Table:
     """A list of facts: narrow enough for any terminal."""
+    from dpfit.privacy.plain_text import visible
+
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

@@ -120,6 +120,8 @@ class Algorithm(ABC, Generic[P]):
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    use_for: ClassVar[str] = ""
+    """What a user would take it for; every recommended algorithm says it."""
     reference: ClassVar[str]
     solves: ClassVar[type[Problem]]
     workloads: ClassVar[tuple[type[Spec], ...]] = ()

@@ -16,6 +16,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'counting queries with the noise that is predicted to err least',
         'reference': '[Gan22] chapter 2',
+        'use_for': 'histograms, marginals, ranges and predicates of a table',
     },
     {
         'name': 'declared_answers',
@@ -30,6 +31,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'real-valued sums of declared sensitivities with the noise that is predicted to err least',
         'reference': '[Gan22] chapter 2, under l1, l2 and l-infinity sensitivities',
+        'use_for': 'sums whose sensitivities you can bound',
     },
     {
         'name': 'dp_sgd',
@@ -44,6 +46,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'gradient descent on Poisson samples with clipped gradients and noise; nothing to tune',
         'reference': '[LD] Algorithm 1, repaired; Abadi et al. (2016); Balle, Barthe and Gaboardi (2018)',
+        'use_for': 'tables so large that full passes take too long',
     },
     {
         'name': 'exponential',
@@ -58,6 +61,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'the best of finitely many candidates, nearly, with bounded range',
         'reference': '[ASAP] Lemma 5, Definition 16; [Liu24] Equation 3.2',
+        'use_for': 'picking one of finitely many candidates',
     },
     {
         'name': 'ftrl',
@@ -72,6 +76,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': True,
         'summary': 'one pass over a table or a stream, each record read once, in any order',
         'reference': '[LD] Lemma C.1; [Liu24] Theorem 7.2.2',
+        'use_for': 'streams, and records in adversarial order',
     },
     {
         'name': 'noisy_gd',
@@ -86,6 +91,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': True,
         'summary': 'full-batch gradient descent with noise, momentum and averaging; nothing to tune',
         'reference': '[LD] Lemma C.1; [ASAP] Theorem 4, corrected; [Gan22] Section 1.4',
+        'use_for': 'any loss, with a delta; many columns',
     },
     {
         'name': 'objective_perturbation',
@@ -100,6 +106,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': True,
         'summary': 'the minimizer of an objective with a random linear term, for linear models and several classes',
         'reference': 'Iyengar et al. (2019); Redberg, Koskela, Wang (2023), improved',
+        'use_for': 'linear models with few columns, or pure epsilon',
     },
     {
         'name': 'pda_dpmd',
@@ -114,6 +121,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'private mirror descent with the loss of public records as mirror map',
         'reference': '[Gan22] Algorithm 1, Theorem 74, corrected; Theorem 81',
+        'use_for': 'data that come with unprotected records of the same kind',
     },
     {
         'name': 'phased_sgd',
@@ -128,6 +136,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': True,
         'summary': 'SGD in one pass over the data: disjoint phases with noise on the output of each',
         'reference': '[Liu24] Algorithm 43, Lemma 12.8.1; Feldman, Koren and Talwar (2020)',
+        'use_for': '100,000 records and more; files larger than memory',
     },
     {
         'name': 'posterior_release',
@@ -142,6 +151,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'a certified posterior sample with the ridge that has the least proven risk; nothing to tune',
         'reference': '[Liu24] Theorems 3.1.5, 3.4.1; [ASAP] Theorems 2, 3',
+        'use_for': 'a proven bound on the risk, with pure epsilon',
     },
     {
         'name': 'preconditioned_gd',
@@ -156,6 +166,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': True,
         'summary': 'noisy gradient descent in the geometry of a private or public second-moment matrix',
         'reference': '[LD] Lemma C.1; [ASAP] Lemma 14',
+        'use_for': 'columns that are correlated or of unequal scale',
     },
     {
         'name': 'prefix_sums',
@@ -170,6 +181,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'running sums, daily values and windows of records that arrive, on one budget',
         'reference': '[Liu24] Theorem 7.2.2; [LD] Lemma C.1',
+        'use_for': 'dashboards of a table that grows',
     },
     {
         'name': 'private_bounds',
@@ -184,6 +196,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'a range for each column, from noisy histograms on powers of two',
         'reference': '[Gan22] Facts 3 and 15; noisy histograms',
+        'use_for': 'columns whose ranges nobody wrote down',
     },
     {
         'name': 'sparse_descent',
@@ -198,6 +211,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': True,
         'summary': 'a private choice of few columns, then a fit on them; for many columns',
         'reference': 'Dong, Durfee and Rogers (2020); docs/explanation/sparse.md, Theorem 1',
+        'use_for': 'hundreds of columns, of which few matter',
     },
     {
         'name': 'user_mean',
@@ -212,6 +226,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'mean of one vector for each user: the mean of its rows, clipped',
         'reference': '[Gan22] Fact 15; [LD] Lemma C.1',
+        'use_for': 'means over people with several rows each',
     },
     {
         'name': 'above_threshold',
@@ -226,6 +241,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'which query is the first above (or below) a threshold',
         'reference': 'Dwork and Roth (2014) Theorem 3.23; [Liu24] Algorithms 27 and 34',
+        'use_for': '',
     },
     {
         'name': 'asap_perturb',
@@ -240,6 +256,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'one certified sample of a Gibbs density, with noise as large as its sampler may be off',
         'reference': '[ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5; [Liu24] Theorem 3.4.1',
+        'use_for': '',
     },
     {
         'name': 'exponential_net',
@@ -254,6 +271,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'the exponential mechanism on a net: any loss, convex or not, in few dimensions',
         'reference': '[LD] Theorem D.5; [ASAP] Lemma 5',
+        'use_for': '',
     },
     {
         'name': 'filtered_mean',
@@ -268,6 +286,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'mean of the users who are near each other, wherever that is; or a halt',
         'reference': '[Liu24] Algorithm 28, Theorem 9.3.2, corrected',
+        'use_for': '',
     },
     {
         'name': 'filtered_means',
@@ -282,6 +301,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'means of the users who are near each other, query by query, until a halt',
         'reference': '[Liu24] Algorithm 28, Theorem 9.3.2, corrected',
+        'use_for': '',
     },
     {
         'name': 'gaussian_counts',
@@ -296,6 +316,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'counting queries with Gaussian noise',
         'reference': '[Gan22] Example 5, Fact 15',
+        'use_for': '',
     },
     {
         'name': 'gaussian_mean',
@@ -310,6 +331,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'mean of bounded records with Gaussian noise',
         'reference': '[Gan22] Example 5, Fact 15; [Liu24] Definition 3.3.1',
+        'use_for': '',
     },
     {
         'name': 'generalized_gaussian',
@@ -324,6 +346,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'counting queries with noise of density exp(-|x|^p): small largest errors',
         'reference': '[Gan22] Theorems 17 and 34',
+        'use_for': '',
     },
     {
         'name': 'k_norm',
@@ -338,6 +361,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'up to about a hundred overlapping counting queries, pure epsilon',
         'reference': '[Gan22] Section 2.1',
+        'use_for': '',
     },
     {
         'name': 'laplace_counts',
@@ -352,6 +376,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'counting queries with Laplace noise',
         'reference': '[Gan22] Example 2, Fact 3',
+        'use_for': '',
     },
     {
         'name': 'laplace_mean',
@@ -366,6 +391,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'mean of bounded records with Laplace noise',
         'reference': '[Gan22] Example 2, Fact 3',
+        'use_for': '',
     },
     {
         'name': 'last_iterate_gd',
@@ -380,6 +406,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'gradient descent of which only the last iterate leaves, so that steps are free',
         'reference': '[LD] Lemma I.2, sharpened',
+        'use_for': '',
     },
     {
         'name': 'output_perturbation',
@@ -394,6 +421,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': True,
         'summary': 'the minimizer of a strongly convex objective, with noise',
         'reference': '[ASAP] Algorithm 4, Lemma 18 (corrected); Chaudhuri, Monteleoni, Sarwate (2011)',
+        'use_for': '',
     },
     {
         'name': 'regularized_exp_mech',
@@ -408,6 +436,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'the exponential mechanism on a ball or a box, with the ridge of least proven empirical or population risk',
         'reference': '[Liu24] Theorems 3.6.2, 3.6.7, 3.6.8, corrected; [LD] Theorems D.1 and E.4',
+        'use_for': '',
     },
     {
         'name': 'sparse_vector',
@@ -422,6 +451,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'find and answer the few queries of a stream that are above a threshold',
         'reference': '[Gan22] Theorem 36; Dwork and Roth (2014) Section 3.6',
+        'use_for': '',
     },
     {
         'name': 'staged_user_mean',
@@ -436,6 +466,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'mean of one vector for each user in stages: the location need not be known',
         'reference': '[Gan22] Fact 15; [LD] Lemma C.1',
+        'use_for': '',
     },
     {
         'name': 'sufficient_statistics',
@@ -450,6 +481,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'least squares from a noisy Gram matrix and noisy moments',
         'reference': 'Vu and Slavkovic (2009); Wang (2018)',
+        'use_for': '',
     },
     {
         'name': 'under_filter',
@@ -464,6 +496,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'plans that an analyst chooses one by one, under one budget',
         'reference': 'Rogers, Roth, Ullman and Vadhan (2016); docs/explanation/filters.md',
+        'use_for': '',
     },
     {
         'name': 'user_means',
@@ -478,6 +511,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'means of one vector for each user, for queries chosen one after the other',
         'reference': '[Gan22] Fact 15; [LD] Lemma C.1',
+        'use_for': '',
     },
     {
         'name': 'warm_start_gd',
@@ -492,6 +526,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'noisy descent that starts at a fit of public records and takes its settings from them',
         'reference': '[Gan22] Sections 1.4 and 4.3',
+        'use_for': '',
     },
     {
         'name': 'dp_from_sampler_closeness',
@@ -506,6 +541,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'one sample as it comes from a sampler, with the promise that its certificate allows',
         'reference': '[GT20] Section 1.2, corrected; [Liu24] Theorem 3.6.4, corrected',
+        'use_for': '',
     },
     {
         'name': 'gibbs_posterior_sampler',
@@ -520,6 +556,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'one posterior sample by Langevin steps that are private whether they have converged or not',
         'reference': '[GT20] Section 1.2 (application); [LD] Lemma I.2, sharpened',
+        'use_for': '',
     },
     {
         'name': 'iterated_exponential_mechanism',
@@ -534,6 +571,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'certified samples in smaller and smaller balls, each around the last; pure epsilon, needs no domain',
         'reference': '[LD] Algorithm 3, Theorem D.3, Lemma D.4',
+        'use_for': '',
     },
     {
         'name': 'iterated_exponential_mechanism_sco',
@@ -548,6 +586,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'balls from one half of the records, a certified sample for the population from the other; pure epsilon',
         'reference': '[LD] Theorem E.6, Lemma E.5, repaired',
+        'use_for': '',
     },
     {
         'name': 'langevin',
@@ -562,6 +601,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'noisy descent with the optimal schedule and a proven bound on its risk',
         'reference': '[LD] Theorems F.1, F.2, F.4, F.5, corrected',
+        'use_for': '',
     },
     {
         'name': 'localized',
@@ -576,6 +616,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'any solver, localized around its last output on fresh records',
         'reference': '[Liu24] Algorithm 5, Theorem 1.5.1',
+        'use_for': '',
     },
     {
         'name': 'localized_asap',
@@ -590,6 +631,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'a noisy minimizer, then a certified sample in a ball around it; needs no domain',
         'reference': '[ASAP] Algorithm 3, Theorem 3, with certified samplers',
+        'use_for': '',
     },
     {
         'name': 'ranged_mean',
@@ -604,6 +646,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'private range of one column, then the mean inside it',
         'reference': '[ASAP] Lemma 14',
+        'use_for': '',
     },
     {
         'name': 'sparse_corrected',
@@ -618,6 +661,7 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'generalized Gaussian counts corrected by sparse vector (reference implementation)',
         'reference': '[Gan22] Theorems 18 and 37',
+        'use_for': '',
     },
     {
         'name': 'truncated_generalized_gaussian',
@@ -632,5 +676,6 @@ ROWS: list[dict[str, Any]] = [
         'auto_candidate': False,
         'summary': 'counting queries whose errors are bounded with certainty',
         'reference': '[Gan22] proof of Theorem 17',
+        'use_for': '',
     },
 ]

@@ -35,6 +35,7 @@ class Entry:
     auto_candidate: bool
     summary: str
     reference: str
+    use_for: str = ""
 
     def load(self) -> Algorithm[Any]:
         """Return the algorithm itself, imported now."""
@@ -68,6 +69,7 @@ def entry_of(algorithm: Algorithm[Any], where: str) -> Entry:
         auto_candidate=algorithm.auto_candidate,
         summary=algorithm.summary,
         reference=algorithm.reference,
+        use_for=algorithm.use_for,
     )
 
 
@@ -108,8 +110,10 @@ def entry(name: str) -> Entry:
     if name in known:
         return known[name]
     close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "dpfit algorithms --all lists them"
-    raise ValueError(f"there is no algorithm {name!r}; {hint} (known: {', '.join(known)})")
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise ValueError(
+        f"there is no algorithm {name!r}; {hint}dpfit algorithms --all lists their names"
+    )
 
 
 def find(solver: str | Algorithm[Any], problem: str | None = None) -> Algorithm[Any]:

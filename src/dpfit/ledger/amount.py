@@ -88,6 +88,15 @@ def shown(value: Fraction, digits: int = 6) -> str:
     return f"{up(value):.{digits}g}"
 
 
+def shown_left(left: Fraction, cap: Fraction, digits: int = 6) -> str:
+    """What is left, for people: 0 below a billionth of the cap, which no plan can use.
+
+    >>> shown_left(Fraction(1, 10**15), Fraction(1)), shown_left(Fraction(1, 10), Fraction(1))
+    ('0', '0.1')
+    """
+    return "0" if left < cap / 10**9 else shown(left, digits)
+
+
 def shown_apart(first: Fraction, second: Fraction) -> tuple[str, str]:
     """Two amounts for people, with enough digits to differ, or exact if digits do not help.
 

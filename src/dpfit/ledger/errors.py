@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dpfit.ledger.amount import SYMBOLS, largest_budget, shown_apart
+from dpfit.ledger.amount import SYMBOLS, largest_budget, shown, shown_apart, shown_left
 from dpfit.privacy import Budget
 from dpfit.privacy.cost import Charge
 
@@ -89,8 +89,10 @@ class BudgetExceeded(LedgerError):
         parts = []
         for symbol, asked, left, cap, spent in columns:
             asked_, left_ = shown_apart(asked, left)
-            cap_, spent_ = shown_apart(cap, spent)
-            parts.append(f"asked {symbol} {asked_}, left {left_} (cap {cap_}, spent {spent_})")
+            left_ = "0" if shown_left(left, cap) == "0" else left_
+            parts.append(
+                f"asked {symbol} {asked_}, left {left_} (cap {shown(cap)}, spent {shown(spent)})"
+            )
         return f"over budget on dataset {self.dataset!r}: {' and '.join(parts)}; {self._way_out()}"
 
     def _way_out(self) -> str:

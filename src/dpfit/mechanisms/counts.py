@@ -28,6 +28,7 @@ class BestCounts(BestNoise):
 
     name = "counts"
     summary = "counting queries with the noise that is predicted to err least"
+    use_for = "histograms, marginals, ranges and predicates of a table"
     reference = "[Gan22] chapter 2"
     workloads = (CountingQueries,)
 

@@ -129,6 +129,7 @@ class DeclaredAnswers(BestNoise):
     summary = (
         "real-valued sums of declared sensitivities with the noise that is predicted to err least"
     )
+    use_for = "sums whose sensitivities you can bound"
     reference = "[Gan22] chapter 2, under l1, l2 and l-infinity sensitivities"
     workloads = (DeclaredQueries,)
 

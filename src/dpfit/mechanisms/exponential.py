@@ -148,6 +148,7 @@ class ExponentialMechanism(Algorithm[Answer]):
 
     name = "exponential"
     summary = "the best of finitely many candidates, nearly, with bounded range"
+    use_for = "picking one of finitely many candidates"
     reference = "[ASAP] Lemma 5, Definition 16; [Liu24] Equation 3.2"
     solves = Answer
     workloads = (BestCandidate,)

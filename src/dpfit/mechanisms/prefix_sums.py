@@ -318,6 +318,7 @@ class PrefixSumsOfStream(Algorithm[Interact]):
 
     name = "prefix_sums"
     summary = "running sums, daily values and windows of records that arrive, on one budget"
+    use_for = "dashboards of a table that grows"
     reference = "[Liu24] Theorem 7.2.2; [LD] Lemma C.1"
     solves = Interact
     workloads = (StreamSums,)

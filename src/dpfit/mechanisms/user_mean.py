@@ -44,6 +44,7 @@ class UserMeanRelease(Algorithm[Answer]):
 
     name = "user_mean"
     summary = "mean of one vector for each user: the mean of its rows, clipped"
+    use_for = "means over people with several rows each"
     reference = "[Gan22] Fact 15; [LD] Lemma C.1"
     solves = Answer
     workloads = (UserVectors,)

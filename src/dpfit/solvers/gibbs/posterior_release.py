@@ -52,6 +52,7 @@ class PosteriorRelease(Algorithm[Minimize]):
         "a certified posterior sample with the ridge that has the least proven risk; "
         "nothing to tune"
     )
+    use_for = "a proven bound on the risk, with pure epsilon"
     reference = "[Liu24] Theorems 3.1.5, 3.4.1; [ASAP] Theorems 2, 3"
     solves = Minimize
     guarantees = ("pure", "approximate", "gdp", "zcdp")

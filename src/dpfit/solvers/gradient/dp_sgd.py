@@ -362,6 +362,7 @@ class DPSGD(Algorithm[Minimize]):
     summary = (
         "gradient descent on Poisson samples with clipped gradients and noise; nothing to tune"
     )
+    use_for = "tables so large that full passes take too long"
     reference = "[LD] Algorithm 1, repaired; Abadi et al. (2016); Balle, Barthe and Gaboardi (2018)"
     solves = Minimize
     guarantees = ("approximate",)

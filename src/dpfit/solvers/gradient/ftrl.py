@@ -161,6 +161,7 @@ class FTRL(Algorithm[Minimize]):
 
     name = "ftrl"
     summary = "one pass over a table or a stream, each record read once, in any order"
+    use_for = "streams, and records in adversarial order"
     reference = "[LD] Lemma C.1; [Liu24] Theorem 7.2.2"
     solves = Minimize
     guarantees = ("approximate", "gdp", "zcdp")

@@ -64,6 +64,7 @@ class NoisyGD(Algorithm[Minimize]):
 
     name = "noisy_gd"
     summary = "full-batch gradient descent with noise, momentum and averaging; nothing to tune"
+    use_for = "any loss, with a delta; many columns"
     reference = "[LD] Lemma C.1; [ASAP] Theorem 4, corrected; [Gan22] Section 1.4"
     solves = Minimize
     guarantees = ("approximate", "gdp", "zcdp")

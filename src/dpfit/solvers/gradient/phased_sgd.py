@@ -352,6 +352,7 @@ class PhasedSGD(Algorithm[Minimize]):
 
     name = "phased_sgd"
     summary = "SGD in one pass over the data: disjoint phases with noise on the output of each"
+    use_for = "100,000 records and more; files larger than memory"
     reference = "[Liu24] Algorithm 43, Lemma 12.8.1; Feldman, Koren and Talwar (2020)"
     solves = Minimize
     guarantees = ("pure", "approximate", "gdp", "zcdp")

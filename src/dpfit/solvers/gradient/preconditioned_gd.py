@@ -344,6 +344,7 @@ class PreconditionedGD(Algorithm[Minimize]):
 
     name = "preconditioned_gd"
     summary = "noisy gradient descent in the geometry of a private or public second-moment matrix"
+    use_for = "columns that are correlated or of unequal scale"
     reference = "[LD] Lemma C.1; [ASAP] Lemma 14"
     solves = Minimize
     guarantees = ("approximate", "gdp", "zcdp")

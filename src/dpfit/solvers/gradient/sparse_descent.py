@@ -183,6 +183,7 @@ class SparseDescent(Algorithm[Minimize]):
 
     name = "sparse_descent"
     summary = "a private choice of few columns, then a fit on them; for many columns"
+    use_for = "hundreds of columns, of which few matter"
     reference = "Dong, Durfee and Rogers (2020); docs/explanation/sparse.md, Theorem 1"
     solves = Minimize
     guarantees = ("pure", "approximate", "gdp", "zcdp")

@@ -261,6 +261,7 @@ class ObjectivePerturbation(Perturbation):
         "the minimizer of an objective with a random linear term, for linear models and "
         "several classes"
     )
+    use_for = "linear models with few columns, or pure epsilon"
     reference = "Iyengar et al. (2019); Redberg, Koskela, Wang (2023), improved"
     requires = (*CERTIFIABLE, MARGIN_OR_SOFTMAX)
     tier = "recommended"

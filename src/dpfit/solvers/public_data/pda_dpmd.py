@@ -184,6 +184,7 @@ class PdaDpmd(PublicDescent):
 
     name = "pda_dpmd"
     summary = "private mirror descent with the loss of public records as mirror map"
+    use_for = "data that come with unprotected records of the same kind"
     reference = "[Gan22] Algorithm 1, Theorem 74, corrected; Theorem 81"
     requires = (SMOOTH_MARGIN_LOSS, NO_DOMAIN)
     supports = frozenset({"ridge"})

@@ -1,0 +1,90 @@
+"""Help: each command has examples, they run, and names that are misspelt get a suggestion."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from dpfit.catalogue import entries
+from dpfit.cli.app import app
+from dpfit.cli.examples import EXAMPLES
+
+SLOW = {"audit", "stream"}
+"""Commands whose examples take seconds."""
+
+
+def run(line):
+    return CliRunner().invoke(app, shlex.split(line)[1:], env={"COLUMNS": "200"})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("help") / "hospital"
+    assert run(f"dpfit demo --folder {place}").exit_code == 0
+    return place
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in EXAMPLES],
+)
+def test_the_examples_of_a_command_run_in_the_folder_of_the_demo(command, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    if command == "predict":
+        run(EXAMPLES["fit"][0])
+    for line in EXAMPLES[command]:
+        if "--all --runs" not in line:  # the standing audits run these
+            result = run(line)
+            assert result.exit_code == 0, (line, result.output)
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_help_shows_the_examples(command):
+    shown = " ".join(run(f"dpfit {command} --help").output.split())
+    for line in EXAMPLES[command]:
+        assert line in shown
+
+
+def test_every_command_has_an_example():
+    listed = {command.name or command.callback.__name__ for command in app.registered_commands}
+    listed |= {group.name for group in app.registered_groups}
+    assert listed == set(EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("line", "suggestion"),
+    [
+        ("dpfit fitt", "fit"),
+        ("dpfit ledger shw x", "show"),
+        ("dpfit algorithms gausian_mean", "gaussian_mean"),
+        ("dpfit audit noisygd", "noisy_gd"),
+        ("dpfit plan --epsilom 1", "--epsilon"),
+    ],
+)
+def test_a_misspelt_name_gets_a_suggestion(line, suggestion):
+    result = run(line)
+    assert result.exit_code != 0
+    assert suggestion in result.output
+
+
+def test_each_recommended_algorithm_says_what_to_use_it_for():
+    rows = list(entries(tier="recommended"))
+    assert rows
+    shown = run("dpfit algorithms").output
+    for row in rows:
+        assert row.use_for
+        assert row.use_for in shown
+
+
+def test_help_starts_without_numpy():
+    code = (
+        "import sys; sys.argv = ['dpfit', '--help']\n"
+        "from dpfit.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numpy', 'scipy', 'sklearn', 'numba', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")
