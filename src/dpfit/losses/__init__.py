@@ -22,6 +22,7 @@ from dpfit.losses.guards import (
     RowBall,
     clip_gradients,
 )
+from dpfit.losses.robust import GemanMcClure, TruncatedAbsolute
 from dpfit.losses.smoothed import GaussianSmoothed, smoothing_width
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import Distance, HuberDistance, LinearLoss, SquaredDistance, VectorLoss
@@ -37,6 +38,7 @@ __all__ = [
     "Distance",
     "FeatureBox",
     "GaussianSmoothed",
+    "GemanMcClure",
     "Hinge",
     "Huber",
     "HuberDistance",
@@ -53,6 +55,7 @@ __all__ = [
     "Softmax",
     "Squared",
     "SquaredDistance",
+    "TruncatedAbsolute",
     "VectorLoss",
     "clip_gradients",
     "smoothing_width",

@@ -143,7 +143,8 @@ class GLM(Loss):
     def value_range(self, bounds: Bounds, radius: float | None = None) -> float:
         """How far apart the loss of one record can be at two parameters, whatever the record.
 
-        A convex function on an interval is largest at an end. As the label moves, so does the
+        Infinite for losses that are not convex, unless they say otherwise. A convex function on an
+        interval is largest at an end. As the label moves, so does the
         window through which a function of margin minus label is seen; the range is quasi-convex in
         it, so largest at a bound of the labels.
 
@@ -185,8 +186,12 @@ class GLM(Loss):
         """Least and largest second derivative in the margin; ``None`` if the slope jumps."""
 
     def smoothness(self, bounds: Bounds, radius: float | None = None) -> Constant | None:
-        upper = self.curvature(bounds, radius)[1]
-        return None if upper is None else Constant(bounds.row_norm**2 * upper.value, upper.exact)
+        lower, upper = self.curvature(bounds, radius)
+        if upper is None:
+            return None
+        # A loss that is not convex may be most curved where it is concave.
+        most = upper if upper.value >= -lower.value else Constant(-lower.value, lower.exact)
+        return Constant(bounds.row_norm**2 * most.value, most.exact)
 
     def enveloped(self, slope_bound: float) -> GLM:
         """Largest convex loss below this one with bounded slope (see `LipschitzEnvelope`).

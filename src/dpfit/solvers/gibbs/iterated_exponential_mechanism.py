@@ -94,7 +94,7 @@ class IteratedExponentialMechanism(Algorithm[Minimize]):
         other = rows[:-1] if relation == "add_remove" else np.vstack([rows[:-1], [[1.0]]])
         return Example(problem, InMemory(rows, np.zeros(n)), InMemory(other, np.zeros(len(other))))
 
-    def _hint(self, kind: str) -> str:
+    def _hint(self, kind: str, problem: Problem) -> str:
         return "give pure epsilon, or use posterior_release on a domain"
 
 

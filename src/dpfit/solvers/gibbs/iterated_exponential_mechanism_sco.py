@@ -100,7 +100,7 @@ class IteratedExponentialMechanismSCO(Algorithm[Minimize]):
         problem, data, neighbour = IteratedExponentialMechanism().example(relation)
         return Example(replace(problem, objective="population"), data, neighbour)
 
-    def _hint(self, kind: str) -> str:
+    def _hint(self, kind: str, problem: Problem) -> str:
         return "give pure epsilon, or use regularized_exp_mech"
 
 

@@ -369,7 +369,7 @@ class DPSGD(Algorithm[Minimize]):
     supports = frozenset({"ridge", "domain"})
     tier = "recommended"
 
-    def _hint(self, kind: str) -> str:
+    def _hint(self, kind: str, problem: Problem) -> str:
         return (
             "give epsilon and a delta below 0.01 / n, or use "
             f"{'output_perturbation (pure) or noisy_gd' if kind == 'pure' else 'noisy_gd'}"
