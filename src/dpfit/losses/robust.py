@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from dpfit.losses.base import Bounds, Constant
-from dpfit.losses.glm import GLM, margin_reach
+from dpfit.losses.glm import GLM, Huber, margin_reach
 from dpfit.privacy.validate import in_safe_range
+
+START = 0.4
+"""Width of the Huber loss whose fit is the start, over the width of the loss itself."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,15 @@ class Redescending(GLM):
     @property
     def convex(self) -> bool:
         return False
+
+    @property
+    def convex_start(self) -> Huber:
+        """Huber's loss, linear beyond `START` of the width: far labels pull with a bounded force."""
+        return Huber(START * self.width)
+
+    def narrowed(self, width: float) -> Self:
+        """Return the loss of this width, or the loss itself where that is narrower."""
+        return replace(self, width=min(self.width, width))
 
     @abstractmethod
     def _steepest_between(self, least: float, most: float) -> float:

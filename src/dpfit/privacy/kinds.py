@@ -2,6 +2,7 @@
 
 KINDS: dict[str, tuple[str, str]] = {
     "above_threshold": ("dpfit.mechanisms.above_threshold", "AboveThreshold"),
+    "adaptive": ("dpfit.solvers.descents.adaptive", "Adaptive"),
     "alternating_sampler": ("dpfit.samplers.alternating_sampler", "AlternatingSampler"),
     "answer": ("dpfit.core.problem", "Answer"),
     "approximate": ("dpfit.privacy.event", "Approximate"),
@@ -127,6 +128,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "minimize": ("dpfit.core.problem", "Minimize"),
     "missing_outcomes": ("dpfit.core.notes", "MissingOutcomes"),
     "momentum": ("dpfit.solvers.descents.momentum", "Momentum"),
+    "narrowed": ("dpfit.solvers.gradient.robust_gd", "Narrowed"),
     "nearest": ("dpfit.solvers.gradient.localized", "Nearest"),
     "net_choice": ("dpfit.solvers.gibbs.exponential_net", "NetChoice"),
     "noisy_answers": ("dpfit.legacy.additive", "read_noisy_answers"),
@@ -175,7 +177,9 @@ KINDS: dict[str, tuple[str, str]] = {
     "report_estimate": ("dpfit.report.facts", "Estimate"),
     "report_facts": ("dpfit.report.facts", "Facts"),
     "report_quality": ("dpfit.report.facts", "Quality"),
+    "residual_scale": ("dpfit.mechanisms.residual_scale", "ResidualScale"),
     "risk": ("dpfit.core.mechanism", "Risk"),
+    "robust_tuning": ("dpfit.solvers.gradient.robust_gd", "RobustTuning"),
     "running_sums": ("dpfit.mechanisms.prefix_sums", "RunningSums"),
     "sampled": ("dpfit.privacy.event", "Sampled"),
     "scaled": ("dpfit.legacy.plans", "Scaled"),

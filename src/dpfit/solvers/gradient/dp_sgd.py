@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Example, Loop, Minimize, Plan, Risk, Run, Step, Work
+from dpfit.core.problem import Problem
 from dpfit.core.algorithm import Requirement
 from dpfit.data.dataset import Dataset, InMemory
 from dpfit.data.view import View
