@@ -28,8 +28,7 @@ def test_no_neighbour_moves_the_counts_further_than_declared(relation):
     rows = [[0.6, 0.8], [0.0, 0.0], [1e30, -1e30], [np.nan, 1.0], [np.inf, 0.0]]
     labels = [0.0, 0.01, -5e300, np.nan, np.inf, 0.3]
     counts = [
-        mechanism.counts(InMemory([row], [label]))
-        for row, label in itertools.product(rows, labels)
+        mechanism.counts(InMemory([row], [label])) for row, label in itertools.product(rows, labels)
     ]
     assert all(each.sum() in (0, 1) and each.min() == 0 for each in counts)
     pairs = itertools.product(counts, counts) if relation == "replace" else ((c, 0) for c in counts)

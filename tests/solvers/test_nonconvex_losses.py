@@ -19,7 +19,7 @@ SMOOTH, KINKED = GemanMcClure(0.5), TruncatedAbsolute(0.5)
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 TAKES = {
     "dp_sgd", "exponential_net", "ftrl", "langevin", "localized", "noisy_gd", "preconditioned_gd",
-    "sparse_descent",
+    "robust_gd", "sparse_descent",
 }  # fmt: skip
 """Their guarantees hold for any loss with clipped gradients or bounded values."""
 SQUARED_ONLY = {"sufficient_statistics"}

@@ -35,7 +35,8 @@ class Adaptive(Optimizer):
     of v is at least one standard deviation of what noise makes of v, so that noise alone is never
     scaled up to a full step. The output averages the last iterates.
 
-    Use it where columns have very different scales; `Momentum` has less error where they are alike.
+    Use it where columns have very different scales and `preconditioned_gd` does not take the loss.
+    `Momentum` has less error where columns are alike.
     Guarantee: that of the aggregate; the rule reads released answers only.
     Reference: Kingma and Ba (2015); Tang, Shpilevskiy and Lecuyer (2023) for the subtraction.
 
@@ -145,8 +146,9 @@ class Adaptive(Optimizer):
         return np.asarray((state["average"] + left * state["point"]) / count)
 
 
-REACH = 6.0
-"""How far a coordinate may move at most, in units of `parameter_scale`."""
+REACH = 20.0
+"""How far a coordinate may move at most, in units of `parameter_scale`; set on logistic losses with
+columns whose scales fall like 1 / k and 1 / k^2 (docs/explanation/robust.md)."""
 
 
 def tune_adaptive(
@@ -160,10 +162,5 @@ def tune_adaptive(
     """Return adaptive steps set from public facts, for accuracy only."""
     if clip_norm is None:
         clip_norm = default_clip_norm(problem, relation, noise_multiplier, per=per)
-    if not math.isfinite(clip_norm):
-        raise ValueError(
-            "clip_norm must be given for a loss whose gradients have no bound; or bound labels "
-            "or slopes"
-        )
     # Steps fall to zero, so their sum is half of the first one times their number.
     return Adaptive(2 * REACH * parameter_scale(problem) / steps, clip_norm, steps)

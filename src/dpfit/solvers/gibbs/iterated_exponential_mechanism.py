@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpfit.core.problem import Problem
 from dpfit.core import Algorithm, Composition, Example, Minimize, Plan, Requirement, Stage
+from dpfit.core.problem import Problem
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, LinearLoss
 from dpfit.privacy import Budget

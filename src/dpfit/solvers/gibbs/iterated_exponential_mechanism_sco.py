@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from scipy import stats
 
-from dpfit.core.problem import Problem
 from dpfit.core import Algorithm, Composition, Example, Minimize, Plan, Requirement, Risk, Stage
+from dpfit.core.problem import Problem
 from dpfit.data.view import part_sizes
 from dpfit.privacy import Budget
 from dpfit.privacy.validate import integer

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Example, Loop, Minimize, Plan, Risk, Run, Step, Work
-from dpfit.core.problem import Problem
 from dpfit.core.algorithm import Requirement
+from dpfit.core.problem import Problem
 from dpfit.data.dataset import Dataset, InMemory
 from dpfit.data.view import View
 from dpfit.kernels.minibatch import BatchSum, Epoch, Pace, in_place

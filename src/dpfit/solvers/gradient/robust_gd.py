@@ -90,9 +90,7 @@ class Narrowed(Binding):
         point = np.asarray(released[self.start], dtype=np.float64).ravel()
         width = self.widths * float(np.asarray(released[self.scale])[0])
         loss: Any = descent.problem.loss
-        problem = replace(
-            descent.problem, start=tuple(point.tolist()), loss=loss.narrowed(width)
-        )
+        problem = replace(descent.problem, start=tuple(point.tolist()), loss=loss.narrowed(width))
         bound = replace(narrowed(problem, descent), predicted=descent.predicted)
         return plan.map_steps(lambda _: bound)
 
