@@ -73,7 +73,8 @@ def test_extreme_margins_give_finite_values_within_the_bound(kind, width):
     margins = np.array([0.0, 5e-324, 1e-150, 1.0, 1e200, 1.8e308, np.inf, -np.inf])
     value, slope = loss.value(margins, 0.0), loss.slope(margins, 0.0)
     most = loss.lipschitz(Bounds(1.0)).value
-    assert np.isfinite(value).all() and np.isfinite(slope).all()
+    assert np.isfinite(value).all()
+    assert np.isfinite(slope).all()
     assert np.isfinite(loss.curvature_at(margins, 0.0)).all()
     assert (np.abs(slope) <= most * (1 + 1e-15)).all()
     assert slope[-1] == 0.0 or abs(slope[-1]) < 1e-90 * most
@@ -123,7 +124,7 @@ def test_no_neighbour_moves_the_sum_further_than_declared(kind, clip, relation):
 def test_what_needs_convexity_refuses_with_a_way_out():
     for loss in (GemanMcClure(1.0), TruncatedAbsolute(1.0)):
         assert not loss.convex
-        with pytest.raises(ValueError, match="needs a convex loss.*clip gradients"):
+        with pytest.raises(ValueError, match=r"needs a convex loss.*clip gradients"):
             LipschitzEnvelope(loss, 0.1)
         with pytest.raises(ValueError, match="needs a convex loss"):
             loss.enveloped(0.1)

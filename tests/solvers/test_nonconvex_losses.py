@@ -66,15 +66,15 @@ def test_mechanisms_that_lean_on_convexity_refuse_the_loss_themselves():
     with pytest.raises(ValueError, match="convex"):
         OnePass(problem(SMOOTH), "replace", "gaussian", 4.0, step_size=0.1, clip_norm=1.0)
     with pytest.raises(ValueError, match="convex"):
-        LastIterateDescent(problem(SMOOTH, ridge=0.1), "replace", 4.0, 0.1, 10, 0.2)
+        LastIterateDescent(problem(SMOOTH, ridge=0.1), "replace", 4.0, 10, 0.1, 0.2)
     with pytest.raises(ValueError, match="noisy_gd or ftrl"):
         phased_sgd.plan(problem(SMOOTH), BUDGET)
 
 
 def test_a_pure_budget_is_refused_with_solvers_that_can_do_it():
-    with pytest.raises(ValueError, match="give a delta.*exponential_net"):
+    with pytest.raises(ValueError, match=r"give a delta.*exponential_net"):
         noisy_gd.plan(problem(SMOOTH), Budget(epsilon=1.0))
-    with pytest.raises(ValueError, match="no solver can do this.*give a delta"):
+    with pytest.raises(ValueError, match=r"no solver can do this.*give a delta"):
         auto.plan(problem(SMOOTH), Budget(epsilon=1.0))
 
 

@@ -46,7 +46,7 @@ class Redescending(GLM):
 
     @property
     def convex_start(self) -> Huber:
-        """Huber's loss, linear beyond `START` of the width: far labels pull with a bounded force."""
+        """Huber's loss, linear beyond `START` times the width."""
         return Huber(START * self.width)
 
     def narrowed(self, width: float) -> Self:
@@ -55,7 +55,7 @@ class Redescending(GLM):
 
     @abstractmethod
     def _steepest_between(self, least: float, most: float) -> float:
-        """Return the largest absolute slope at residuals of absolute value ``least`` to ``most``."""
+        """Return the largest absolute slope at residuals of size ``least`` to ``most``."""
 
     def steepest(self, bounds: Bounds, margin: float) -> float:
         return self._steepest_between(*residuals(bounds, margin))

@@ -106,4 +106,4 @@ class ResidualScale(Mechanism):
             return self.largest
         k = int(reached[0])
         missing = (sums[k] - self.problem.n / 2) / counts[k] if k else 0.0
-        return self.edges[k] * 2.0 ** (-missing / 2)
+        return self.edges[k] * math.pow(2.0, -missing / 2)

@@ -1,4 +1,4 @@
-"""Adaptive steps: closed forms without noise, the subtraction of noise, the event, vectorization."""
+"""Adaptive steps: closed forms without noise, the subtraction of noise, the event, stacking."""
 
 from dataclasses import dataclass, replace
 
@@ -146,8 +146,8 @@ def test_invalid_arguments_raise_with_a_hint():
         noisy_gd.plan(PROBLEM, Budget(mu=1.0), optimizer="adam")
     with pytest.raises(ValueError, match="30 rounds, got 300"):
         noisy_gd.plan(PROBLEM, Budget(mu=1.0), optimizer=Adaptive(0.1, 0.2, 30))
+    mean = ClippedMean(1000, 1.0, 30, "replace", schedule=Schedule(30))
     with pytest.raises(ValueError, match="equal noise in all rounds"):
-        mean = ClippedMean(1000, 1.0, 30, "replace", schedule=Schedule(30))
         Descent(PROBLEM, mean, Adaptive(0.1, 0.2, 30))
     for wrong in ({"momentum": 1.0}, {"memory": -0.1}, {"average": 2.0}, {"steps": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from dpfit.core.algorithm import DECLARED_N
 from dpfit.core.binding import Binding, StartAt
 from dpfit.core.examples import opposite_records
 from dpfit.core.notes import Tuning
-from dpfit.losses import Bounds, GemanMcClure
+from dpfit.losses import Bounds, GemanMcClure, Loss
 from dpfit.mechanisms.residual_scale import ResidualScale
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import Composed, Gaussian
@@ -147,7 +147,7 @@ class RobustGD(Algorithm[Minimize]):
         """Return three stages within the budget; nothing to tune."""
         passes = integer("max_passes", max_passes, least=3)
         first, second, rest = shares(budget, TUNING.start, TUNING.scale)
-        convex, relation = problem.loss.convex_start, budget.relation
+        convex, relation = cast(Loss, problem.loss.convex_start), budget.relation
         steps = max(1, round(TUNING.passes * passes))
         alone = Budget(mu=1 / first, relation=relation, unit=budget.unit)
         start = noisy_gd.plan(replace(problem, loss=convex), alone, max_passes=steps)
