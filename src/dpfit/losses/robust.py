@@ -92,8 +92,7 @@ class GemanMcClure(Redescending):
 
     Its slope t / (1 + u)^2 is at most 3 sqrt(3) width / 16, at t = width / sqrt(3). Its curvature
     (1 - 3 u) / (1 + u)^3 lies in [-1/4, 1]. Near zero it is the squared loss; a far label costs
-    width^2 / 2 at most. S. Geman, D. E. McClure, Statistical methods for tomographic image
-    reconstruction, 1987.
+    width^2 / 2 at most. Reference: Geman and McClure (1987).
 
     >>> GemanMcClure(1.0).value([0.0, 1.0, 1e9], 0.0).tolist()
     [0.0, 0.25, 0.5]

@@ -15,9 +15,7 @@ from dpfit.solvers.auto import auto
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.gradient.robust_gd import FIT, SCALE, START, TUNING, robust_gd
 
-PROBLEM = Minimize(
-    n=10_000, loss=GemanMcClure(0.25), bounds=Bounds(1.0, -1.0, 1.0), n_features=4
-)
+PROBLEM = Minimize(n=10_000, loss=GemanMcClure(0.25), bounds=Bounds(1.0, -1.0, 1.0), n_features=4)
 
 
 def table(seed=0, n=10_000, noise=0.02):
@@ -36,7 +34,7 @@ def test_the_stages_share_the_squared_budget(relation, intercept):
     """All stages are Gaussian, so their squared mu add up to that of the budget."""
     budget = Budget(mu=0.5, relation=relation)
     plan = robust_gd.plan(replace(PROBLEM, intercept=intercept), budget)
-    spent = [stage.plan.guarantee.mu ** 2 for stage in plan.stages]
+    spent = [stage.plan.guarantee.mu**2 for stage in plan.stages]
     assert [stage.name for stage in plan.stages] == [START, SCALE, FIT]
     assert sum(spent) == pytest.approx(0.25, rel=1e-6)
     assert sum(spent) <= 0.25 * (1 + 1e-9)

@@ -38,7 +38,7 @@ class Adaptive(Optimizer):
     Use it where columns have very different scales and `preconditioned_gd` does not take the loss.
     `Momentum` has less error where columns are alike.
     Guarantee: that of the aggregate; the rule reads released answers only.
-    Reference: Kingma and Ba (2015); Tang, Shpilevskiy and Lecuyer (2023) for the subtraction.
+    Reference: Kingma and Ba (2015); Tang, Shpilevskiy and Lecuyer (2024) for the subtraction.
 
     Parameters
     ----------
