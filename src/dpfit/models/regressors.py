@@ -152,6 +152,11 @@ class RobustRegressor(PrivateRegressor):
                 "RobustRegressor needs delta > 0 (below 0.01 / n): no solver of pure epsilon takes "
                 "its loss; pass delta, or use HuberRegressor"
             )
+        if budget.unit == "user":
+            raise ValueError(
+                "RobustRegressor does not average the records of a user; pass max_rows_per_user, "
+                "the largest number of records of one user that are used"
+            )
         return (GemanMcClure(positive("width", self.width)),)
 
 

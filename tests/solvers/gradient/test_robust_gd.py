@@ -8,6 +8,7 @@ import pytest
 
 from dpfit.core import Minimize
 from dpfit.data.dataset import InMemory
+from dpfit.ledger import Ledger
 from dpfit.losses import Bounds, GemanMcClure, Huber, TruncatedAbsolute
 from dpfit.models import HuberRegressor, RobustRegressor
 from dpfit.privacy import Budget
@@ -94,6 +95,17 @@ def test_the_estimator_ignores_bad_labels_and_is_chosen_by_auto():
     assert auto.plan(replace(PROBLEM, loss=Huber(0.1)), Budget(mu=0.5)).algorithm != "robust_gd"
 
 
+def test_a_fit_is_charged_for_all_stages_at_once(tmp_path):
+    ledger = Ledger.create(tmp_path / "budget.ledger")
+    ledger.register("people", Budget(mu=1.0))
+    rows, labels, _ = table(n=500)
+    facts = {"row_norm": 1.0, "y_bounds": (-1.0, 1.0), "max_passes": 10}
+    model = RobustRegressor(1.0, 1e-6, ledger=ledger, dataset="people", **facts)
+    model.fit(rows, labels)
+    spent = float(ledger.status("people").spent.amount)
+    assert spent == pytest.approx(model.guarantee_.mu**2, rel=1e-6)
+
+
 @pytest.mark.parametrize("rows", [np.full((7, 4), np.nan), np.full((7, 4), 1e300)], ids=str)
 @pytest.mark.parametrize("mu", [1e-4, 1.0, 1e4])
 def test_any_data_and_budget_give_numbers(rows, mu):
@@ -118,6 +130,11 @@ def test_what_it_does_not_solve_is_refused_with_a_hint():
         robust_gd.plan(PROBLEM, Budget(epsilon=1.0, delta=1e-6, unit="user"))
     with pytest.raises(ValueError, match=r"RobustRegressor needs delta.*HuberRegressor"):
         RobustRegressor(1.0, bounds=(-1, 1), y_bounds=(0, 1)).plan(100, 2)
+    users = {"bounds": (-1, 1), "y_bounds": (0, 1), "n_users": 100}
+    with pytest.raises(ValueError, match="pass max_rows_per_user"):
+        RobustRegressor(1.0, 1e-6, rows_per_user=3.0, **users).plan(100, 2, by_user=True)
+    capped = RobustRegressor(1.0, 1e-6, max_rows_per_user=3, **users)
+    assert capped.plan(100, 2, by_user=True).algorithm == "robust_gd"
     for width in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="width"):
             RobustRegressor(1.0, 1e-6, width=width, bounds=(-1, 1), y_bounds=(0, 1)).plan(100, 2)
