@@ -9,8 +9,6 @@ from dpfit.losses.glm import (
     Hinge,
     Huber,
     Logistic,
-    Pinball,
-    QuantileHuber,
     SmoothedHinge,
     Squared,
 )
@@ -22,6 +20,7 @@ from dpfit.losses.guards import (
     RowBall,
     clip_gradients,
 )
+from dpfit.losses.quantile import Pinball, QuantileHuber
 from dpfit.losses.robust import GemanMcClure, TruncatedAbsolute
 from dpfit.losses.smoothed import GaussianSmoothed, smoothing_width
 from dpfit.losses.softmax import Softmax

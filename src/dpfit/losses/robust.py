@@ -31,6 +31,7 @@ class Redescending(GLM):
     """
 
     has_hessian: ClassVar[bool] = False
+    slope_relation: ClassVar[str] = ""
     width: float
 
     def __post_init__(self) -> None:
