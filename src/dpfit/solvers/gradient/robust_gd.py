@@ -95,9 +95,7 @@ class Narrowed(Binding):
         return plan.map_steps(lambda _: bound)
 
     def stand_in(self, plan: Plan) -> Mapping[str, Any] | None:
-        if plan.problem is None:
-            return None
-        return {self.start: plan.problem.origin, self.scale: np.ones(1)}  # type: ignore[attr-defined]
+        return {self.start: plan.final.problem.origin, self.scale: np.ones(1)}  # type: ignore[attr-defined]
 
 
 def narrowed(problem: Minimize, planned: Descent) -> Descent:
