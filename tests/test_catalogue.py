@@ -77,6 +77,10 @@ def test_losses_of_the_caller_are_not_claimed_to_be_exact(row):
     )
     problem = replace(row.load().example("replace")[0], loss=centred)
     budget = Budget(**BUDGETS[row.guarantees[-1]])
+    if row.name == "robust_gd":
+        with pytest.raises(ValueError, match="levels off"):
+            row.load().plan(problem, budget)
+        return
     if row.name in LINEAR:
         with pytest.raises(ValueError, match=r"generalized linear|Squared"):
             row.load().plan(problem, budget)

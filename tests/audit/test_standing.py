@@ -29,8 +29,8 @@ most 500 here.
 """
 RUNS = {"iterated_exponential_mechanism_sco": 400, "localized_asap": 400}
 """Runs a side where each costs 10 to 25 milliseconds; 280 are needed at `EPSILON`."""
-PASSES = {"preconditioned_gd": 10}
-"""Each run draws its own matrix, so runs are not vectorized."""
+PASSES = {"preconditioned_gd": 10, "robust_gd": 10}
+"""Each run draws its own matrix or start, so runs are not vectorized."""
 
 
 @pytest.mark.parametrize("name", [row.name for row in ENTRIES])
@@ -60,6 +60,7 @@ DEAR = {
     "objective_perturbation": 4000,
     "posterior_release": 4000,
     "preconditioned_gd": 1000,
+    "robust_gd": 1000,
     "sparse_corrected": 4000,
     "sufficient_statistics": 4000,
 }

@@ -44,7 +44,7 @@ def test_a_classifier_finds_the_old_ones(dpfit, table, ill, tmp_path):
     assert np.allclose(np.add(found["probabilities"]["no"], found["probabilities"]["yes"]), 1.0)
 
 
-@pytest.mark.parametrize("model", ["linear", "ridge", "huber", "quantile"])
+@pytest.mark.parametrize("model", ["linear", "ridge", "huber", "robust", "quantile"])
 def test_regressors_predict_in_the_units_of_the_target(dpfit, table, stay, tmp_path, model):
     out = tmp_path / "model.json"
     asked = ("--model", model, "--epsilon", 4, "--delta", "1e-6", "--out", out)

@@ -16,6 +16,7 @@ from dpfit.models import (
     LinearSVC,
     LogisticRegression,
     QuantileRegressor,
+    RobustRegressor,
 )
 from dpfit.solvers.perturbation.minimizer import CertifiedMinimizer
 from dpfit.solvers.perturbation.sufficient_statistics import NoisyStatistics
@@ -43,6 +44,7 @@ CASES = [(kind, *each) for kind in (LogisticRegression, LinearRegression) for ea
     (LinearSVC, "auto", 0.0),
     (HuberRegressor, "auto", 0.0),
     (QuantileRegressor, "auto", 0.0),
+    pytest.param(RobustRegressor, "auto", 1e-4, marks=pytest.mark.slow),
     (LinearRegression, "sufficient_statistics", 1e-4),
     (GeometricMedian, None, 0.0),
 ]
@@ -137,7 +139,7 @@ def test_no_record_moves_more_than_is_declared(kind, solver, delta, facts, relat
     options = {**facts, "relation": relation}
     options |= {} if solver is None else {"solver": solver}
     options |= {"n_declared": N} if relation == "add_remove" else {}
-    if kind in (LinearRegression, HuberRegressor, QuantileRegressor):
+    if kind in (LinearRegression, HuberRegressor, QuantileRegressor, RobustRegressor):
         options["y_bounds"] = (0, 1)
     model = kind(20.0, delta, **options)
     base, ratios = Seen(monkeypatch, model, X, LABELS), []

@@ -7,6 +7,7 @@ import numpy as np
 
 from dpfit.losses import (
     Absolute,
+    GemanMcClure,
     Hinge,
     Huber,
     LipschitzEnvelope,
@@ -15,6 +16,7 @@ from dpfit.losses import (
     QuantileHuber,
     SmoothedHinge,
     Squared,
+    TruncatedAbsolute,
 )
 
 LOSSES = {
@@ -29,6 +31,8 @@ LOSSES = {
     "quantile huber, centred": QuantileHuber(0.8, 0.8, centred=True),
     "quantile huber, centred, steep above": QuantileHuber(0.3, 0.8, centred=True),
     "absolute": Absolute(),
+    "geman mcclure": GemanMcClure(0.8),
+    "truncated absolute": TruncatedAbsolute(0.8),
     "enveloped logistic": LipschitzEnvelope(Logistic(), 0.4),
     "enveloped squared": LipschitzEnvelope(Squared(), 0.8),
     "enveloped pinball": LipschitzEnvelope(Pinball(0.3), 0.5),

@@ -55,6 +55,8 @@ class TestAgainstExtendedPrecision:
         sums = gradient(X, y, theta, loss, **guards)
         assert close(sums[0], value)
         assert close(sums[1], slope)
+        if not loss.has_hessian:
+            return
         assert close(hessian(X, y, theta, loss, **guards), square)
         assert close(hessian_vector(X, y, theta, theta + 1, loss, **guards), square @ (theta + 1))
         assert close(curvature_trace(X, y, theta, loss, **guards), np.trace(square))
@@ -95,6 +97,8 @@ class TestAgainstExtendedPrecision:
         assert (at(h)[0] - at(-h)[0]) / (2 * h) == pytest.approx(
             at(0)[1] @ direction, rel=1e-6, abs=1e-6
         )
+        if not loss.has_hessian:
+            return
         product = hessian_vector(X, y, theta, direction, loss, **guards)
         assert (at(h)[1] - at(-h)[1]) / (2 * h) == pytest.approx(product, rel=1e-5, abs=1e-5)
         assert close(hessian(X, y, theta, loss, **guards) @ direction, product)

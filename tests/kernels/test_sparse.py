@@ -37,6 +37,8 @@ def test_agrees_with_dense(name, guards):
         expected = passes.gradient(X.toarray(), y, theta, loss, index=index, **guards)
         assert close(actual[0], expected[0])
         assert close(actual[1], expected[1])
+        if not loss.has_hessian:
+            continue
         product = passes.hessian_vector(X, y, theta, theta, loss, index=index, **guards)
         expected = passes.hessian_vector(X.toarray(), y, theta, theta, loss, index=index, **guards)
         assert close(product, expected)

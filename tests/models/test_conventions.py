@@ -27,6 +27,7 @@ from dpfit.models import (
     LogisticRegression,
     QuantileRegressor,
     Ridge,
+    RobustRegressor,
     load,
     save,
 )
@@ -39,6 +40,7 @@ MODELS = {
     "Ridge": Ridge(),
     "HuberRegressor": HuberRegressor(),
     "QuantileRegressor": QuantileRegressor(),
+    "RobustRegressor": RobustRegressor(delta=1e-6),
 }
 PREDICTORS = list(MODELS)
 REFUSED = {

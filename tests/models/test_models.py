@@ -29,6 +29,7 @@ from dpfit.models import (
     ModelFileDamaged,
     QuantileRegressor,
     Ridge,
+    RobustRegressor,
     load,
     private_score,
     save,
@@ -39,7 +40,7 @@ from dpfit.models.scores import ScoredRecords
 from dpfit.privacy.spec import digest
 
 CLASSIFIERS = [LogisticRegression, LinearSVC]
-REGRESSORS = [LinearRegression, Ridge, HuberRegressor, QuantileRegressor]
+REGRESSORS = [LinearRegression, Ridge, HuberRegressor, QuantileRegressor, RobustRegressor]
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)

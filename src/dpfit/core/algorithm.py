@@ -201,7 +201,8 @@ class Algorithm(ABC, Generic[P]):
             )
         if budget.kind not in self.guarantees:
             raise BudgetUnreachable(
-                f"{self.name} cannot guarantee {_KINDS[budget.kind]}; {self._hint(budget.kind)}"
+                f"{self.name} cannot guarantee {_KINDS[budget.kind]}; "
+                + self._hint(budget.kind, problem)
             )
         for requirement in self.requires:
             if not requirement.holds(problem, budget, options or {}):
@@ -211,10 +212,13 @@ class Algorithm(ABC, Generic[P]):
                 f"{self.name} does not support {fact}; leave it out, or use another algorithm"
             )
 
-    def _hint(self, kind: str) -> str:
+    def _hint(self, kind: str, problem: Problem) -> str:
         if kind == "pure" and len(self.guarantees) > 1:
-            other = ", or use output_perturbation" if self.solves is Minimize else ""
-            return f"give a delta (below 0.01 / n), mu or rho{other}"
+            other = ""
+            if isinstance(problem, Minimize):
+                takes_any = "exponential_net in few dimensions"
+                other = "output_perturbation" if problem.loss.convex else takes_any
+            return f"give a delta (below 0.01 / n), mu or rho{other and f', or use {other}'}"
         return f"give a budget of {' or '.join(_KINDS[known] for known in self.guarantees)}"
 
     def _check_options(self, options: Mapping[str, object]) -> None:

@@ -106,10 +106,10 @@ def _(loss: DeclaredLoss, width: int, size: int) -> _Loop:
 
 def _curved(loss: Loss, width: int) -> _Loop:
     loop = _loop(loss, width, width)
-    if loop.curvatures is None:
+    if loop.curvatures is None or not loss.has_hessian:
         raise ValueError(
-            f"there is no Hessian pass for {loss.kind!r}; generalized linear losses and softmax "
-            "have one"
+            f"there is no Hessian pass for {loss.kind!r}; convex generalized linear losses and "
+            "softmax have one"
         )
     return loop
 

@@ -9,8 +9,6 @@ from dpfit.losses.glm import (
     Hinge,
     Huber,
     Logistic,
-    Pinball,
-    QuantileHuber,
     SmoothedHinge,
     Squared,
 )
@@ -22,6 +20,8 @@ from dpfit.losses.guards import (
     RowBall,
     clip_gradients,
 )
+from dpfit.losses.quantile import Pinball, QuantileHuber
+from dpfit.losses.robust import GemanMcClure, TruncatedAbsolute
 from dpfit.losses.smoothed import GaussianSmoothed, smoothing_width
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import Distance, HuberDistance, LinearLoss, SquaredDistance, VectorLoss
@@ -37,6 +37,7 @@ __all__ = [
     "Distance",
     "FeatureBox",
     "GaussianSmoothed",
+    "GemanMcClure",
     "Hinge",
     "Huber",
     "HuberDistance",
@@ -53,6 +54,7 @@ __all__ = [
     "Softmax",
     "Squared",
     "SquaredDistance",
+    "TruncatedAbsolute",
     "VectorLoss",
     "clip_gradients",
     "smoothing_width",

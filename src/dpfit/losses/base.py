@@ -176,6 +176,11 @@ class Loss(Spec, ABC):
         """Whether the loss is convex in theta for every example."""
         return True
 
+    @property
+    def convex_start(self) -> Loss | None:
+        """A convex loss whose fit is a good start for this one; None where the origin is."""
+        return None
+
     @abstractmethod
     def lipschitz(self, bounds: Bounds, radius: float | None = None) -> Constant:
         """Largest gradient norm of one example's loss; ValueError with a hint if unbounded."""

@@ -44,6 +44,12 @@ class LipschitzEnvelope(GLM):
                 "take HuberDistance in "
                 "place of SquaredDistance (docs/explanation/losses.md)"
             )
+        if not self.loss.convex:
+            raise ValueError(
+                f"an envelope needs a convex loss, got {self.loss.kind!r}: its slope falls again, "
+                "so clipped slopes belong to no convex loss; use the loss as it is, or clip "
+                "gradients (noisy_gd)"
+            )
         # Labels are read as the loss reads them.
         object.__setattr__(self, "binary_labels", self.loss.binary_labels)
 

@@ -18,6 +18,8 @@ level |
 one) | smaller side |
 | CENTRED_QUANTILE_HUBER | the same, of labels moved by ``smoothing``, which centres the curved part
 at m = y | smaller side |
+| GEMAN_MCCLURE | (w^2 / 2) u / (1 + u), u = ((m - y) / w)^2, not convex | width w |
+| TRUNCATED_ABSOLUTE | min(abs(m - y), w), not convex | width w |
 
 Quantile Huber has two sides and one parameter: the larger side is where its slope is clipped, as
 that of an envelope.
@@ -37,7 +39,7 @@ import numpy as np
 from numba import njit
 
 LOGISTIC, SQUARED, HUBER, HINGE, SMOOTHED_HINGE, PINBALL, ABSOLUTE, QUANTILE_HUBER = range(8)
-CENTRED_QUANTILE_HUBER = 8
+CENTRED_QUANTILE_HUBER, GEMAN_MCCLURE, TRUNCATED_ABSOLUTE = 8, 9, 10
 
 
 _TERMS = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
@@ -91,6 +93,12 @@ def ramp_curvature(excess: float, smoothing: float) -> float:
 
 
 @inlined
+def relative_gap(width: float, margin: float, label: float) -> float:
+    """Return (margin - label) / width, capped where its square would overflow."""
+    return min(max((margin - label) / width, -1e100), 1e100)
+
+
+@inlined
 def value(code: int, parameter: float, smoothing: float, margin: float, label: float) -> float:
     """The loss of one example."""
     if code == LOGISTIC:
@@ -117,6 +125,11 @@ def value(code: int, parameter: float, smoothing: float, margin: float, label: f
         gap = label - margin if parameter >= 0.0 else margin - label
         side = abs(parameter)
         return 0.5 * gap * gap if gap <= side else side * (gap - 0.5 * side)
+    if code == GEMAN_MCCLURE:
+        away = relative_gap(parameter, margin, label) ** 2
+        return 0.5 * parameter * (parameter * (away / (1.0 + away)))
+    if code == TRUNCATED_ABSOLUTE:
+        return min(abs(margin - label), parameter)
     if smoothing > 0.0:
         return 2.0 * ramp(margin - label, smoothing) + (label - margin)
     return abs(margin - label)
@@ -177,6 +190,12 @@ def slope(code: int, parameter: float, smoothing: float, margin: float, label: f
         return (
             max(margin - label, -parameter) if parameter >= 0.0 else min(margin - label, -parameter)
         )
+    if code == GEMAN_MCCLURE:
+        gap = relative_gap(parameter, margin, label)
+        more = 1.0 + gap * gap
+        return parameter * (gap / more / more)
+    if code == TRUNCATED_ABSOLUTE and abs(margin - label) >= parameter:
+        return 0.0
     return 1.0 if margin > label else (-1.0 if margin < label else 0.0)
 
 
@@ -212,6 +231,10 @@ def curvature(code: int, parameter: float, smoothing: float, margin: float, labe
     if code == QUANTILE_HUBER:
         gap = label - margin if parameter >= 0.0 else margin - label
         return 1.0 if gap < abs(parameter) else 0.0
+    if code == GEMAN_MCCLURE:
+        away = relative_gap(parameter, margin, label) ** 2
+        more = 1.0 + away
+        return (1.0 - 3.0 * away) / more / more / more
     return 0.0
 
 

@@ -1,4 +1,4 @@
-"""Linear regressors: mean, Huber and quantile regression."""
+"""Linear regressors: mean, Huber, robust and quantile regression."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import assert_all_finite
 
 from dpfit.data.schema import Number
-from dpfit.losses import Huber, QuantileHuber, Squared
+from dpfit.losses import GemanMcClure, Huber, QuantileHuber, Squared
 from dpfit.losses.base import Loss
 from dpfit.models.base import atomic_fit
 from dpfit.models.inputs import Column, Floats, Rows, as_numbers, require_numbers, row_products
@@ -120,6 +120,44 @@ class HuberRegressor(PrivateRegressor):
 
     def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
         return (Huber(positive("width", self.width)),)
+
+
+@dataclass(eq=False, repr=False)
+class RobustRegressor(PrivateRegressor):
+    """Regression that ignores bad labels, under differential privacy.
+
+    Many bad labels on one side, 30% say, pull every convex loss. This loss levels off
+    (`GemanMcClure`): labels far from the prediction do not pull. The fit starts at a private Huber
+    fit, and finds privately how far good labels spread: see `dpfit.solvers.gradient.robust_gd`.
+
+    Guarantee: as `LogisticRegression`, for any labels. It needs ``delta``.
+
+    ``width`` is the largest residual scale that is considered, as a fraction of half the label
+    range. The fitted width is twice the median residual, if that is less.
+
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 20_000)[:, None]
+    >>> y = np.where(np.arange(20_000) % 10 < 3, 9.0, 5 + 3 * X[:, 0])
+    >>> model = RobustRegressor(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(0, 10))
+    >>> bool(abs(model.fit(X, y).predict([[0.5]])[0] - 6.5) < 0.5)
+    True
+    """
+
+    _: KW_ONLY
+    width: float = 0.25
+
+    def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
+        if budget.kind == "pure":
+            raise ValueError(
+                "RobustRegressor needs delta > 0 (below 0.01 / n): no solver of pure epsilon takes "
+                "its loss; pass delta, or use HuberRegressor"
+            )
+        if budget.unit == "user":
+            raise ValueError(
+                "RobustRegressor does not average the records of a user; pass max_rows_per_user, "
+                "the largest number of records of one user that are used"
+            )
+        return (GemanMcClure(positive("width", self.width)),)
 
 
 @dataclass(eq=False, repr=False)

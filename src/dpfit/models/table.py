@@ -32,6 +32,7 @@ ESTIMATORS = {
         Estimator("LinearRegression", "dpfit.models.regressors", "linear"),
         Estimator("Ridge", "dpfit.models.regressors", "ridge"),
         Estimator("HuberRegressor", "dpfit.models.regressors", "huber"),
+        Estimator("RobustRegressor", "dpfit.models.regressors", "robust"),
         Estimator("QuantileRegressor", "dpfit.models.regressors", "quantile"),
         Estimator("BoundedMean", "dpfit.models.location"),
         Estimator("GeometricMedian", "dpfit.models.location"),

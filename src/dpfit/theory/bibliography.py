@@ -464,6 +464,24 @@ WORKS = (
         "TCC",
         2021,
     ),
+    _work(
+        "Stuart Geman, Donald E. McClure",
+        "Statistical Methods for Tomographic Image Reconstruction",
+        "Bulletin of the International Statistical Institute 52",
+        1987,
+    ),
+    _work(
+        "Diederik P. Kingma, Jimmy Ba",
+        "Adam: A Method for Stochastic Optimization",
+        "ICLR",
+        2015,
+    ),
+    _work(
+        "Qiaoyue Tang, Frederick Shpilevskiy, Mathias Lécuyer",
+        "DP-AdamBC: Your DP-Adam Is Actually DP-SGD (Unless You Apply Bias Correction)",
+        "AAAI",
+        2024,
+    ),
 )
 """Works that are cited by authors and year."""
 
@@ -492,6 +510,7 @@ PAGES = (
         "docs/explanation/queries.md",
         "Counting queries: why the answers are private, and which noise errs least",
     ),
+    _page("docs/explanation/robust.md", "Regression that ignores bad labels"),
     _page("docs/explanation/sampled-descent.md", "Descent on samples"),
     _page("docs/explanation/sparse.md", "Choosing columns privately"),
     _page(

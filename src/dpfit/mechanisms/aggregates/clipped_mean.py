@@ -120,6 +120,10 @@ class ClippedMean(Aggregate):
         """Return the noise standard deviation of each entry, if all rounds were one release."""
         return self._change(self.of_unit(contribution)) * self.noise_multiplier / self._divisor
 
+    def round_deviations(self, contribution: Contribution) -> Floats:
+        """Return the noise standard deviation of each entry, in each round."""
+        return self._change(self.of_unit(contribution)) * self.multipliers / self._divisor
+
     def check_scale(self, contribution: Contribution) -> None:
         """Refuse noise that cannot be drawn, before anything is charged."""
         grid, sensitivity = self.scale(contribution)

@@ -19,7 +19,6 @@ from dpfit.data.view import View
 from dpfit.geometry.l2_ball import L2Ball
 from dpfit.kernels.bounds import Guards
 from dpfit.kernels.one_pass import Pace, Walk, average_error, step_error
-from dpfit.losses.glm import GLM
 from dpfit.mechanisms.vector_noise import VectorNoise
 from dpfit.privacy.event import Event
 from dpfit.privacy.validate import in_safe_range, positive
@@ -65,10 +64,10 @@ class OnePass(Mechanism):
         in_safe_range("clip_norm", self.clip_norm)
         positive("share", self.share)
         problem = self.problem
-        if not isinstance(problem.loss, GLM):
+        if not problem.constants(self.relation, everywhere=True).convex_when_clipped:
             raise ValueError(
-                "one pass needs a generalized linear loss: clipped gradients of other losses may "
-                "expand distances; use noisy_gd"
+                "one pass needs a convex generalized linear loss: clipped gradients of other "
+                "losses may expand distances; use noisy_gd or ftrl"
             )
         if problem.ridge_map is not None:
             raise ValueError("one pass supports no ridge behind a map; leave out the ridge")

@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpfit.core import Algorithm, Composition, Example, Minimize, Plan, Requirement, Stage
+from dpfit.core.problem import Problem
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, LinearLoss
 from dpfit.privacy import Budget
@@ -94,7 +95,7 @@ class IteratedExponentialMechanism(Algorithm[Minimize]):
         other = rows[:-1] if relation == "add_remove" else np.vstack([rows[:-1], [[1.0]]])
         return Example(problem, InMemory(rows, np.zeros(n)), InMemory(other, np.zeros(len(other))))
 
-    def _hint(self, kind: str) -> str:
+    def _hint(self, kind: str, problem: Problem) -> str:
         return "give pure epsilon, or use posterior_release on a domain"
 
 

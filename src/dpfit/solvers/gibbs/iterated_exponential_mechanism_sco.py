@@ -18,6 +18,7 @@ from dataclasses import replace
 from scipy import stats
 
 from dpfit.core import Algorithm, Composition, Example, Minimize, Plan, Requirement, Risk, Stage
+from dpfit.core.problem import Problem
 from dpfit.data.view import part_sizes
 from dpfit.privacy import Budget
 from dpfit.privacy.validate import integer
@@ -100,7 +101,7 @@ class IteratedExponentialMechanismSCO(Algorithm[Minimize]):
         problem, data, neighbour = IteratedExponentialMechanism().example(relation)
         return Example(replace(problem, objective="population"), data, neighbour)
 
-    def _hint(self, kind: str) -> str:
+    def _hint(self, kind: str, problem: Problem) -> str:
         return "give pure epsilon, or use regularized_exp_mech"
 
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Example, Loop, Minimize, Plan, Risk, Run, Step, Work
 from dpfit.core.algorithm import Requirement
+from dpfit.core.problem import Problem
 from dpfit.data.dataset import Dataset, InMemory
 from dpfit.data.view import View
 from dpfit.kernels.minibatch import BatchSum, Epoch, Pace, in_place
@@ -370,7 +371,7 @@ class DPSGD(Algorithm[Minimize]):
     supports = frozenset({"ridge", "domain"})
     tier = "recommended"
 
-    def _hint(self, kind: str) -> str:
+    def _hint(self, kind: str, problem: Problem) -> str:
         return (
             "give epsilon and a delta below 0.01 / n, or use "
             f"{'output_perturbation (pure) or noisy_gd' if kind == 'pure' else 'noisy_gd'}"

@@ -17,10 +17,12 @@ from dpfit.core import Algorithm, Example, Minimize, Plan, Step
 from dpfit.core.algorithm import BOUNDED
 from dpfit.core.examples import opposite_records
 from dpfit.losses.custom import declared_basis
+from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.filtered_mean import filter_basis, plan_filter
 from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.event import Gaussian
-from dpfit.privacy.validate import integer, positive
+from dpfit.privacy.validate import integer, option, positive
+from dpfit.solvers.descents.adaptive import tune_adaptive
 from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.label_mean import (
     around_label_mean,
@@ -28,6 +30,7 @@ from dpfit.solvers.descents.label_mean import (
     label_mean_share,
     split,
 )
+from dpfit.solvers.descents.optimizer import Optimizer
 from dpfit.solvers.descents.predicted import predicted_risk
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import user_radius
@@ -52,6 +55,10 @@ class NoisyGD(Algorithm[Minimize]):
     filtered : bool, default=False
         Take filtered means of users (`dpfit.mechanisms.filtered_mean`) in place of clipped ones:
         the descent halts where too many users disagree. More noise: for users that no norm bounds.
+    optimizer : {"momentum", "adaptive"} or Optimizer, default="momentum"
+        The update rule. "adaptive" scales the steps of each coordinate (`Adaptive`): for columns of
+        very different scales. A rule of your own is an `Optimizer` for ``max_passes`` steps. The
+        event does not depend on the rule.
 
     Examples
     --------
@@ -74,6 +81,10 @@ class NoisyGD(Algorithm[Minimize]):
     tier = "recommended"
     auto_candidate = True
 
+    def is_candidate(self, problem: Minimize) -> bool:
+        # From the origin, a loss that levels off may not see the labels.
+        return problem.loss.convex_start is None
+
     def _plan(
         self,
         problem: Minimize,
@@ -82,6 +93,7 @@ class NoisyGD(Algorithm[Minimize]):
         max_passes: int = 300,
         clip_norm: float | None = None,
         filtered: bool = False,
+        optimizer: str | Optimizer = "momentum",
     ) -> Plan:
         """Return a full-batch descent within the budget; nothing to tune.
 
@@ -92,6 +104,8 @@ class NoisyGD(Algorithm[Minimize]):
         if filtered:
             return _filtered(problem, budget, passes, clip_norm)
         multiplier = calibrate(Gaussian, budget).noise_multiplier
+        if optimizer != "momentum":
+            return _optimized(problem, budget, passes, clip_norm, multiplier, optimizer)
 
         def descent(multiplier: float, steps: int) -> Descent:
             return tune_descent(
@@ -118,6 +132,30 @@ class NoisyGD(Algorithm[Minimize]):
     def example(self, relation: str) -> Example:
         """Return records with gradients one way; one record is opposite, or is removed."""
         return opposite_records(relation)
+
+
+def _optimized(
+    problem: Minimize,
+    budget: Budget,
+    rounds: int,
+    clip_norm: float | None,
+    noise_multiplier: float,
+    optimizer: str | Optimizer,
+) -> Plan:
+    """Return a descent by another rule, on the clipped mean that the budget allows."""
+    rule: Optimizer
+    if isinstance(optimizer, Optimizer):
+        rule = optimizer
+    else:
+        option("optimizer, if not an Optimizer,", optimizer, ("momentum", "adaptive"))
+        rule = tune_adaptive(
+            problem, budget.relation, noise_multiplier, rounds, clip_norm, per=budget.unit
+        )
+    mean = ClippedMean(
+        problem.n, noise_multiplier, rounds, budget.relation, per=budget.unit,
+        schedule=getattr(rule, "schedule", None),
+    )  # fmt: skip
+    return trajectory_step(Descent(problem, mean, rule), budget)
 
 
 def _filtered(problem: Minimize, budget: Budget, rounds: int, clip_norm: float | None) -> Plan:

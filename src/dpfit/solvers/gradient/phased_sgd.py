@@ -39,7 +39,6 @@ from dpfit.core.transformed_plan import Transformation
 from dpfit.data.view import View
 from dpfit.geometry.l2_ball import L2Ball
 from dpfit.geometry.symmetric import pack
-from dpfit.losses.glm import GLM
 from dpfit.losses.smoothed import GaussianSmoothed, smoothing_width
 from dpfit.mechanisms.vector_noise import VectorNoise
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
@@ -96,9 +95,11 @@ class PhasesTuning(Tuning):
 TUNING = PhasesTuning()
 
 CONVEX_WHEN_CLIPPED = Requirement(
-    "a generalized linear loss, which is convex when it is clipped",
-    "use a loss of dpfit.losses.glm, or noisy_gd, which takes any loss",
-    lambda problem, budget, options: isinstance(problem.loss, GLM),
+    "a convex generalized linear loss, which stays convex when it is clipped",
+    "use a convex loss of dpfit.losses.glm, or noisy_gd or ftrl, which take any loss",
+    lambda problem, budget, options: (
+        problem.constants(budget.relation, everywhere=True).convex_when_clipped
+    ),
 )
 SMOOTH_OR_CLOSED = Requirement(
     "a smooth loss, or a kink with a closed form under Gaussian shifts",

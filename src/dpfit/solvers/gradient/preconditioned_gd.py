@@ -353,6 +353,10 @@ class PreconditionedGD(Algorithm[Minimize]):
     tier = "recommended"
     auto_candidate = True
 
+    def is_candidate(self, problem: Minimize) -> bool:
+        # From the origin, a loss that levels off may not see the labels.
+        return problem.loss.convex_start is None
+
     def _plan(
         self,
         problem: Minimize,

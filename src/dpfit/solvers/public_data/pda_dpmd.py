@@ -21,6 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpfit.core import Minimize, Plan, Requirement
+from dpfit.core.algorithm import CONVEX
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.privacy import Budget
 from dpfit.privacy.validate import option
@@ -186,7 +187,7 @@ class PdaDpmd(PublicDescent):
     summary = "private mirror descent with the loss of public records as mirror map"
     use_for = "data that come with unprotected records of the same kind"
     reference = "[Gan22] Algorithm 1, Theorem 74, corrected; Theorem 81"
-    requires = (SMOOTH_MARGIN_LOSS, NO_DOMAIN)
+    requires = (CONVEX, SMOOTH_MARGIN_LOSS, NO_DOMAIN)
     supports = frozenset({"ridge"})
     tier = "recommended"
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpfit.core import Minimize, Plan
+from dpfit.core.algorithm import CONVEX
 from dpfit.privacy import Budget
 from dpfit.solvers.public_data.descent import (
     SMOOTH_MARGIN_LOSS,
@@ -72,7 +73,7 @@ class WarmStartGD(PublicDescent):
         "noisy descent that starts at a fit of public records and takes its settings from them"
     )
     reference = "[Gan22] Sections 1.4 and 4.3"
-    requires = (SMOOTH_MARGIN_LOSS,)
+    requires = (CONVEX, SMOOTH_MARGIN_LOSS)
     supports = frozenset({"ridge", "domain"})
     tier = "specialised"
 
