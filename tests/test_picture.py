@@ -1,4 +1,4 @@
-"""The script of README's picture runs on a synthetic table, and the picture is that of its figures."""
+"""The picture of README: its script runs, and it shows the figures beside it."""
 
 import json
 import os
