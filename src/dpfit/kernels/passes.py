@@ -25,14 +25,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from dpfit.kernels import custom, glm, softmax, vector
+from dpfit.kernels import custom, glm, jax_sums, softmax, vector
 from dpfit.kernels.bounds import Guards, limits, most_entry
 from dpfit.kernels.fixed_point import inverse_step, total
 from dpfit.kernels.rounding import pairwise
 from dpfit.kernels.rows import as_labels, as_points, as_rows, blocks, pieces
 from dpfit.kernels.threads import spread
 from dpfit.losses.base import Loss
-from dpfit.losses.custom import DeclaredLoss
+from dpfit.losses.custom import DeclaredLoss, JaxLoss
 from dpfit.losses.glm import GLM, Squared
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import Distance, HuberDistance, LinearLoss, SquaredDistance
@@ -62,6 +62,8 @@ class _Loop:
     compiled: bool = True
     curvatures: Any = None
     """The loop that sums the products of Hessians and a vector, of losses that have one."""
+    each_record: Callable[..., Floats] | None = None
+    """What returns the gradient of each record in whole steps, if it is faster than the loop."""
 
 
 @singledispatch
@@ -101,7 +103,16 @@ def _(loss: Any, width: int, size: int) -> _Loop:
 
 @_loop.register
 def _(loss: DeclaredLoss, width: int, size: int) -> _Loop:
-    return _Loop(custom.gradients, loss, (size,), compiled=False)
+    point = (loss.n_parameters or size,)
+    each_record = custom.rounded_gradients
+    return _Loop(custom.gradients, loss, point, compiled=False, each_record=each_record)
+
+
+@_loop.register
+def _(loss: JaxLoss, width: int, size: int) -> _Loop:
+    point = (loss.n_parameters or size,)
+    each_record = jax_sums.rounded_gradients
+    return _Loop(jax_sums.gradients, loss, point, compiled=False, each_record=each_record)
 
 
 def _curved(loss: Loss, width: int) -> _Loop:
