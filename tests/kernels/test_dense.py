@@ -1,310 +1,203 @@
-"""Dense sums: right against extended precision, in all layouts, equal for any threads."""
+"""Dense layers: gradients, ghost norms, the sensitivity by brute force, planted faults."""
 
+import itertools
 import math
-import multiprocessing
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from kernel_references import BINARY, LOSSES, close, glm, repaired
 
-from dpfit.kernels.passes import (
-    clipped_sum,
-    curvature_trace,
-    gradient,
-    gradients,
-    gram,
-    hessian,
-    hessian_vector,
-    margins,
-)
-from dpfit.losses import Logistic, Squared
+from dpfit.kernels import dense
+from dpfit.kernels.passes import clipped_sum, gradient
+from dpfit.kernels.rounding import gamma
+from dpfit.kernels.user_sums import user_sums
+from dpfit.losses import DenseLayers, clip_gradients
 from dpfit.noise import Grid
 
-LOGISTIC, SQUARED = Logistic(), Squared()
-
-GUARDS = [
-    {},
-    {"row_norm": 1.5},
-    {"clip": 0.4},
-    {"row_norm": 2.0, "clip": 0.7, "label_lower": -0.5, "label_upper": 1.0},
-]
-
-
-def sample(n=150, d=7, hostile=True):
-    rng = np.random.default_rng(3)
-    X, y, theta = rng.standard_normal((n, d)), rng.standard_normal(n), rng.standard_normal(d)
-    if hostile:
-        X[3, 2], X[5, 0], X[9, 1], y[11] = np.nan, np.inf, -np.inf, np.nan
-        X[20] *= 1e-300
-        X[21] = 0.0
-        X[22], X[23] = 5e-324, 1e5
-    return X, y, theta
+GRID, CLIP = Grid(-28), 0.7
+HEADS = {
+    "squared": DenseLayers((2,), "squared", label_scale=2.0),
+    "logistic": DenseLayers((3, 2), "logistic"),
+    "softmax": DenseLayers((2,), "softmax", 3),
+}
+WILD = [
+    ([0.2, -0.1], 1.0), ([3.0, -4.0], 0.0), ([1e30, -1e30], 2.0), ([0.3, 0.1], 1e30),
+    ([np.nan, 1.0], 1.0), ([1.0, np.inf], 0.0), ([0.5, 0.5], -np.inf), ([0.0, 0.0], 0.0),
+]  # fmt: skip
+"""Records whose gradients are moderate, large, 1e30, not a number, infinite, nearly zero."""
+ROWS, LABELS = np.array([row for row, _ in WILD]), np.array([label for _, label in WILD])
 
 
-class TestAgainstExtendedPrecision:
-    @pytest.mark.parametrize("name", LOSSES)
-    @pytest.mark.parametrize("guards", GUARDS, ids=str)
-    def test_value_gradient_and_curvature(self, name, guards):
-        X, y, theta = sample()
-        guards = {**guards, "binary": name in BINARY}
-        loss = LOSSES[name]
-        value, slope, square = glm(X, y, theta, loss, **guards)
-        sums = gradient(X, y, theta, loss, **guards)
-        assert close(sums[0], value)
-        assert close(sums[1], slope)
-        assert close(hessian(X, y, theta, loss, **guards), square)
-        assert close(hessian_vector(X, y, theta, theta + 1, loss, **guards), square @ (theta + 1))
-        assert close(curvature_trace(X, y, theta, loss, **guards), np.trace(square))
-
-    def test_rows_whose_squares_overflow(self):
-        X = np.array([[1e300, -1e300], [1e308, 1e308], [3e200, 4e200], [1e-200, 1e-200]])
-        slope = gradient(X, np.ones(4), np.ones(2), LOGISTIC, binary=True, row_norm=1.0)[1]
-        assert close(slope, glm(X, np.ones(4), np.ones(2), LOGISTIC, binary=True, row_norm=1.0)[1])
-        steps = clipped_sum(X, np.ones(4), np.ones(2), SQUARED, clip=1.0, grid=Grid(-20))
-        assert np.abs(steps).max() <= 4 * 2**20
-
-    def test_gram(self):
-        X, y, _ = sample()
-        guards = {"row_norm": 1.0, "label_lower": -1.0, "label_upper": 0.5}
-        records = [repaired(x, label, **guards) for x, label in zip(X, y, strict=True)]
-        square, cross = gram(X, y, **guards)
-        assert close(square, sum(np.outer(x, x) for x, _ in records).astype(float))
-        assert close(cross, sum(x * label for x, label in records).astype(float))
-        assert np.array_equal(square, square.T)
-
-    def test_margins(self):
-        X, _, theta = sample()
-        expected = [float(repaired(x, 0.0, row_norm=2.0)[0] @ theta) for x in X]
-        assert close(margins(X, theta, row_norm=2.0), expected)
-        assert close(margins(np.asfortranarray(X), theta, index=[4, 2]), margins(X, theta)[[4, 2]])
-
-    # No margin of this sample is within a step of a corner.
-    @pytest.mark.parametrize("name", LOSSES)
-    def test_finite_differences(self, name):
-        X, y, theta = sample(40, 3, hostile=False)
-        loss = LOSSES[name]
-        guards = {"binary": name in BINARY, "row_norm": 1.0}
-        direction, h = np.array([0.3, -0.5, 0.2]), 1e-6
-
-        def at(t):
-            return gradient(X, y, theta + t * direction, loss, **guards)
-
-        assert (at(h)[0] - at(-h)[0]) / (2 * h) == pytest.approx(
-            at(0)[1] @ direction, rel=1e-6, abs=1e-6
-        )
-        product = hessian_vector(X, y, theta, direction, loss, **guards)
-        assert (at(h)[1] - at(-h)[1]) / (2 * h) == pytest.approx(product, rel=1e-5, abs=1e-5)
-        assert close(hessian(X, y, theta, loss, **guards) @ direction, product)
-
-    def test_values_can_be_left_out(self):
-        X, y, theta = sample()
-        value, slope = gradient(X, y, theta, SQUARED, values=False)
-        assert math.isnan(value)
-        assert np.array_equal(slope, gradient(X, y, theta, SQUARED)[1])
+def point(loss, seed=0):
+    return np.random.default_rng(seed).normal(size=loss.size(2))
 
 
-class TestWays:
-    """The same records in another way give the same sums."""
-
-    def test_several_points(self):
-        X, y, theta = sample()
-        thetas = np.stack([theta, 0 * theta, -2 * theta])
-        guards = {"clip": 0.5, "row_norm": 3.0}
-        values, slopes = gradients(X, y, thetas, SQUARED, **guards)
-        steps = clipped_sum(X, y, thetas, SQUARED, grid=Grid(-20), **guards)
-        for k, point in enumerate(thetas):
-            value, slope = gradient(X, y, point, SQUARED, **guards)
-            assert value == values[k]
-            assert np.array_equal(slope, slopes[k])
-            assert np.array_equal(
-                clipped_sum(X, y, point, SQUARED, grid=Grid(-20), **guards), steps[k]
-            )
-
-    def test_minibatch(self):
-        X, y, theta = sample(1000)
-        index = np.random.default_rng(0).integers(0, 1000, 333)
-        for actual, expected in [
-            (
-                gradient(X, y, theta, SQUARED, index=index),
-                gradient(X[index], y[index], theta, SQUARED),
-            ),
-            (gram(X, y, index=index), gram(X[index], y[index])),
-        ]:
-            assert close(actual[0], expected[0])
-            assert close(actual[1], expected[1])
-        assert close(
-            hessian_vector(X, y, theta, theta, LOGISTIC, index=index),
-            hessian_vector(X[index], y[index], theta, theta, LOGISTIC),
-        )
-
-    @pytest.mark.parametrize("d", [1, 3, 50, 67])
-    def test_layouts(self, d):
-        X, y, theta = sample(300, max(d, 3))
-        X, theta = np.ascontiguousarray(X[:, :d]), theta[:d]
-        wide = np.zeros((600, 2 * d))
-        wide[::2, 1::2] = X
-        frozen = X.copy()
-        frozen.flags.writeable = False
-        guards = {"clip": 0.6, "row_norm": 2.0}
-        expected = gradient(X, y, theta, SQUARED, **guards)
-        steps = clipped_sum(X, y, theta, SQUARED, grid=Grid(-20), **guards)
-        for other in (
-            np.asfortranarray(X),
-            wide[::2, 1::2],
-            frozen,
-            X[::-1][::-1],
-            X.astype(">f8"),
-        ):
-            actual = gradient(other, y, theta, SQUARED, **guards)
-            assert close(actual[0], expected[0])
-            assert close(actual[1], expected[1])
-            assert np.array_equal(
-                clipped_sum(other, y, theta, SQUARED, grid=Grid(-20), **guards), steps
-            )
-
-    def test_pieces_of_large_copies(self):
-        X = np.asfortranarray(np.random.default_rng(0).standard_normal((30_000, 40)))
-        y, theta, index = X[:, 0].copy(), X[0].copy(), np.arange(29_000)
-        assert close(gradient(X, y, theta, SQUARED)[1], X.T @ (X @ theta - y))
-        assert close(
-            gradient(X, y, theta, SQUARED, index=index)[1],
-            X[index].T @ (X[index] @ theta - y[index]),
-        )
-        assert close(margins(X, theta), X @ theta)
-
-    def test_float32_is_accumulated_in_float64(self):
-        X, y, theta = sample(5000, 6, hostile=False)
-        single = X.astype(np.float32)
-        guards = {"clip": 0.6, "row_norm": 2.0}
-        for actual, expected in zip(
-            gradient(single, y, theta, SQUARED, **guards),
-            gradient(single.astype(float), y, theta, SQUARED, **guards),
-            strict=True,
-        ):
-            assert close(actual, expected)
-        assert close(gram(single, y)[0], gram(single.astype(float), y)[0])
-        big = np.full((2, 3), 3e38, dtype=np.float32)
-        assert np.isfinite(gradient(big, y[:2], theta[:3], LOGISTIC, binary=True)[1]).all()
-
-    @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint16, bool, np.float16])
-    def test_other_numbers_are_converted(self, dtype):
-        X = np.random.default_rng(0).integers(0, 2, (20, 3)).astype(dtype)
-        expected = gradient(X.astype(float), X[:, 0].astype(float), [1, 2, 3], SQUARED)
-        assert close(gradient(X, X[:, 0], [1, 2, 3], SQUARED)[1], expected[1])
+def total(rows, labels, loss):
+    return clipped_sum(rows, labels, point(loss), loss, clip=CLIP, grid=GRID)
 
 
-class TestThreads:
-    def test_sums_do_not_depend_on_their_number(self, monkeypatch):
-        X, y, theta = sample(20_011, 23)
-        index = np.random.default_rng(0).permutation(20_011)[:9_000]
-        results = []
-        for count in (1, 2, 3, 7):
-            monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", count)
-            results.append(
-                (
-                    *gradient(X, y, theta, SQUARED, row_norm=3.0),
-                    gradient(X, y, theta, LOGISTIC, index=index, values=False)[1],
-                    hessian_vector(X, y, theta, theta, LOGISTIC),
-                    margins(X, theta),
-                )
-            )
-        for result in results:
-            assert all(np.array_equal(a, b) for a, b in zip(result, results[0], strict=True))
-
-    def test_processes_with_one_and_two_threads(self):
-        program = (
-            "import numpy as np\n"
-            "from dpfit.kernels.passes import gradient\n"
-            "from dpfit.losses import Squared\n"
-            "rng = np.random.default_rng(0)\n"
-            "X, y = rng.standard_normal((15003, 9)), rng.standard_normal(15003)\n"
-            "value, slope = gradient(X, y, X[0], Squared())\n"
-            "import sys; sys.stdout.write(value.hex() + slope.tobytes().hex())\n"
-        )
-        outputs = {
-            subprocess.run(
-                [sys.executable, "-c", program],
-                env={**os.environ, "NUMBA_NUM_THREADS": threads},
-                capture_output=True,
-                check=True,
-            ).stdout
-            for threads in ("1", "2")
-        }
-        assert len(outputs) == 1
-
-    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-    def test_a_forked_child_has_threads_of_its_own(self, monkeypatch):
-        monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 2)
-        X, y, theta = sample(20_011, 23)
-        expected = gradient(X, y, theta, SQUARED)[1]
-        context = multiprocessing.get_context("fork")
-        receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=lambda: sender.send(gradient(X, y, theta, SQUARED)[1]))
-        child.start()
-        assert receiver.poll(60)
-        assert np.array_equal(receiver.recv(), expected)
-        child.join()
+def reference(rows, labels, loss):
+    usable = np.isfinite(rows).all(axis=1) & np.isfinite(labels)
+    terms = loss.gradient(point(loss), rows[usable], labels[usable])
+    return clip_gradients(terms, CLIP).sum(axis=0)
 
 
-class TestHostileShapes:
-    def test_no_records(self):
-        for X in (np.empty((0, 3)), np.empty((0, 3), order="F"), np.empty((0, 3), dtype=int)):
-            value, slope = gradient(X, [], np.ones(3), SQUARED)
-            assert value == 0.0
-            assert np.array_equal(slope, np.zeros(3))
-            assert not clipped_sum(X, [], np.ones(3), SQUARED, clip=1.0, grid=Grid(-3)).any()
-            assert not hessian(X, [], np.ones(3), SQUARED).any()
-            assert len(margins(X, np.ones(3))) == 0
+def sensitivity(loss, n):
+    """Largest change of the sum in steps: one of n wild records replaced, or one removed."""
+    sums = {
+        picks: total(ROWS[list(picks)], LABELS[list(picks)], loss)
+        for size in (n - 1, n)
+        for picks in itertools.combinations_with_replacement(range(len(WILD)), size)
+    }
+    replaced = removed = 0.0
+    for picks, found in sums.items():
+        if len(picks) < n:
+            continue
+        rest = sums[picks[1:]]
+        removed = max(removed, math.hypot(*(found - rest).tolist()))
+        for other in range(len(WILD)):
+            moved = found - sums[tuple(sorted((other, *picks[1:])))]
+            replaced = max(replaced, math.hypot(*moved.tolist()))
+    return replaced, removed
 
-    def test_an_empty_minibatch(self):
-        X, y, theta = sample(30, 3)
-        assert not gradient(X, y, theta, SQUARED, index=[])[1].any()
-        assert not gradient(X, y, theta, SQUARED, index=np.empty(0, dtype=np.int64))[1].any()
 
-    def test_one_record(self):
-        assert gradient([[2.0]], [1.0], [3.0], SQUARED) == (12.5, np.array([10.0]))
+def bounds(loss):
+    whole = GRID.rounding(loss.size(2), "l2") / GRID.step
+    return 2 * CLIP / GRID.step + whole, CLIP / GRID.step + whole
 
-    def test_no_features(self):
-        X, y = np.empty((4, 0)), [1.0, 2.0, 3.0, math.nan]
-        value, slope = gradient(X, y, [], SQUARED)
-        assert value == 7.0
-        assert slope.shape == (0,)
-        assert hessian(X, y, [], SQUARED).shape == (0, 0)
-        assert clipped_sum(X, y, [], SQUARED, clip=1.0, grid=Grid(-3)).shape == (0,)
-        assert np.array_equal(margins(X, []), np.zeros(4))
 
-    @pytest.mark.parametrize(
-        ("arguments", "keywords", "match"),
-        [
-            (([1.0], [1.0], [1.0], SQUARED), {}, "X must be a matrix"),
-            (([["a"]], [1.0], [1.0], SQUARED), {}, "X must hold real numbers"),
-            ((np.array([[None]]), [1.0], [1.0], SQUARED), {}, "X must hold real numbers"),
-            (([[1j]], [1.0], [1.0], SQUARED), {}, "X must hold real numbers"),
-            (([[1.0]], [None], [1.0], SQUARED), {}, "y must hold real numbers"),
-            (([[1.0]], [1.0, 2.0], [1.0], SQUARED), {}, "one label for each"),
-            (([[1.0]], [1.0], [1.0, 2.0], SQUARED), {}, "must have shape"),
-            (([[1.0]], [1.0], [[1.0]], SQUARED), {}, "must have shape"),
-            (([[1.0]], [1.0], [math.nan], SQUARED), {}, "must be finite"),
-            (([[1.0]], [1.0], [1.0], "logistic"), {}, "no pass over the data for 'str'"),
-            (([[1.0]], [1.0], [1.0], SQUARED), {"index": [1]}, r"index must be in \[0, 1\)"),
-            (([[1.0]], [1.0], [1.0], SQUARED), {"index": [-1]}, r"index must be in \[0, 1\)"),
-            (([[1.0]], [1.0], [1.0], SQUARED), {"index": [0.0]}, "vector of integers"),
-            (([[1.0]], [1.0], [1.0], SQUARED), {"row_norm": 0.0}, "row_norm"),
-            (([[1.0]], [1.0], [1.0], SQUARED), {"clip": math.nan}, "clip"),
-            (
-                ([[1.0]], [1.0], [1.0], SQUARED),
-                {"label_lower": 1.0, "label_upper": 0.0},
-                "interval",
-            ),
-        ],
+def is_sound(loss, n=2):
+    """Whether sums are those of the reference, and no record moves them beyond the bound."""
+    found, allowed = sensitivity(loss, n), bounds(loss)
+    rng = np.random.default_rng(1)
+    rows = np.concatenate([3 * rng.normal(size=(300, 2)), ROWS])
+    labels = np.concatenate([rng.integers(0, 3, 300), LABELS])
+    expected = reference(rows, labels, loss)
+    summed = total(rows, labels, loss) * GRID.step
+    agrees = np.allclose(summed, expected, rtol=1e-5, atol=1e-4)
+    return bool(agrees) and found[0] <= allowed[0] and found[1] <= allowed[1]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_gradients_are_those_of_the_values(head):
+    loss, rng = HEADS[head], np.random.default_rng(3)
+    theta, rows = point(loss), rng.normal(size=(4, 2))
+    labels = np.array([1.0, 0.0, 2.0, 1.0])
+    steps = 1e-6 * np.eye(len(theta))
+    slopes = [
+        (loss.value(theta + h, rows, labels) - loss.value(theta - h, rows, labels)) / 2e-6
+        for h in steps
+    ]
+    np.testing.assert_allclose(loss.gradient(theta, rows, labels), np.transpose(slopes), atol=1e-8)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_ghost_norms_are_the_norms_of_gradients(head):
+    loss, rng = HEADS[head], np.random.default_rng(3)
+    theta, rows, labels = point(loss), rng.normal(size=(50, 2)), rng.integers(0, 3, 50) * 1.0
+    layers = loss.layers(theta, 2)
+    values = loss.forward(layers, rows)
+    norms = dense.ghost_norms(values[:-1], loss.backward(layers, values, labels))
+    exact = np.linalg.norm(loss.gradient(theta, rows, labels), axis=1)
+    np.testing.assert_allclose(norms, exact, rtol=1e-13)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_sums_are_the_reference_and_no_record_moves_them_further_than_declared(head):
+    assert is_sound(HEADS[head])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", HEADS)
+def test_no_neighbour_of_a_few_wild_records_moves_the_sum_further_than_declared(head):
+    for n in (1, 4, 6):
+        found, allowed = sensitivity(HEADS[head], n), bounds(HEADS[head])
+        assert found[0] <= allowed[0]
+        assert 0.9 * CLIP / GRID.step < found[1] <= allowed[1]
+
+
+HONEST_SUM, HONEST_WEIGHTS, HONEST_NORMS = (
+    dense.weighted_sum, dense.record_weights, dense.ghost_norms
+)  # fmt: skip
+
+
+def without_a_layer(entered, slopes):
+    return HONEST_NORMS(entered[:-1], slopes[:-1])
+
+
+def without_biases(entered, slopes):
+    squares = (
+        np.sum(d * d, axis=1) * np.sum(a * a, axis=1) for a, d in zip(entered, slopes, strict=True)
     )
-    def test_public_facts_are_checked(self, arguments, keywords, match):
-        with pytest.raises(ValueError, match=match):
-            gradient(*arguments, **keywords)
+    return np.sqrt(sum(squares))
 
-    def test_unknown_guards(self):
-        with pytest.raises(TypeError, match="norm"):
-            gradient([[1.0]], [1.0], [1.0], SQUARED, norm=1.0)
+
+def rounded_down(entered, slopes):
+    return HONEST_NORMS(entered, slopes).astype(np.float32) * (1 - 2.0**-12)
+
+
+def clipped_after_the_sum(entered, slopes, weights):
+    whole = HONEST_SUM(entered, slopes, (weights > 0) / CLIP)
+    return whole / max(1.0, np.linalg.norm(whole))
+
+
+def mean_of_the_batch(entered, slopes, weights):
+    return HONEST_SUM(entered, slopes, weights) / max(1, np.count_nonzero(weights))
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("ghost_norms", without_a_layer),
+        ("ghost_norms", without_biases),
+        ("ghost_norms", rounded_down),
+        ("weighted_sum", clipped_after_the_sum),
+        ("weighted_sum", mean_of_the_batch),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_planted_faults_are_caught(monkeypatch, name, fault):
+    monkeypatch.setattr(dense, name, fault)
+    assert not is_sound(HEADS["squared"])
+
+
+def test_a_fault_that_the_sensitivity_sees_is_seen_by_it_alone(monkeypatch):
+    """Norms without biases, or rounded down by 2**-12, break the bound itself."""
+    loss = HEADS["squared"]
+    for fault in (without_biases, rounded_down):
+        monkeypatch.setattr(dense, "ghost_norms", fault)
+        assert sensitivity(loss, 1)[1] > bounds(loss)[1]
+
+
+def test_the_margin_covers_the_error_of_the_sum_of_a_chunk():
+    """2 gamma(m + 1) m, and (d + 16) u of a record with up to 2**30 parameters, in units of C."""
+    record = (2.0**30 + 16) * 2.0**-53
+    assert 2 * gamma(dense.CHUNK + 1) * dense.CHUNK + record < 1 - dense.MARGIN
+    # The bound of the theorem is no less than what happens: sums in two orders, in float32 here.
+    rng = np.random.default_rng(5)
+    a, d = rng.normal(size=(256, 40)).astype("f4"), rng.normal(size=(256, 30)).astype("f4")
+    d /= np.linalg.norm(a, axis=1, keepdims=True) * np.linalg.norm(d, axis=1, keepdims=True)
+    exact = a.astype("f8").T @ d.astype("f8")
+    off = np.linalg.norm(a.T @ d - exact)
+    assert 0 < off < 257 * 2.0**-24 * 256
+
+
+def test_chunks_points_batches_and_users_agree():
+    loss, rng = HEADS["squared"], np.random.default_rng(2)
+    rows, labels, theta = rng.normal(size=(700, 2)), rng.normal(size=700), point(HEADS["squared"])
+    whole = total(rows, labels, loss)
+    both = clipped_sum(rows, labels, np.stack([theta, theta]), loss, clip=CLIP, grid=GRID)
+    np.testing.assert_array_equal(both, [whole, whole])
+    picks = np.arange(0, 700, 3)
+    part = clipped_sum(rows, labels, theta, loss, clip=CLIP, grid=GRID, index=picks)
+    np.testing.assert_array_equal(part, total(rows[picks], labels[picks], loss))
+    sums, counts = user_sums(rows, labels, np.arange(700) % 3, 3, theta, loss, clip=CLIP, grid=GRID)
+    np.testing.assert_allclose(sums[0] * GRID.step, part * GRID.step, atol=2e-3)
+    assert counts.tolist() == [234, 233, 233]
+    value, slope = gradient(rows, labels, theta, loss)
+    np.testing.assert_allclose(value, loss.value(theta, rows, labels).sum(), rtol=1e-12)
+    np.testing.assert_allclose(slope, loss.gradient(theta, rows, labels).sum(axis=0), rtol=1e-9)
+
+
+def test_another_number_of_parameters_is_refused():
+    with pytest.raises(ValueError, match=r"theta must have shape \(9,\), got \(1, 4\)|theta"):
+        clipped_sum(ROWS, LABELS, np.zeros(4), HEADS["squared"], clip=CLIP, grid=GRID)

@@ -137,7 +137,8 @@ def _programs(function: Callable[..., Any], dtype: str) -> dict[str, Program]:
 
             return lax.fori_loop(0, chunks, add, zero(theta))
 
-        return jax.jit(run)
+        compiled: Program = jax.jit(run)
+        return compiled
 
     def each_row(theta: Any, rows: Any, labels: Any, usable: Any, chunks: Any, *bounds: Any) -> Any:
         def cut(given: Any) -> Any:

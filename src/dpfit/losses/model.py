@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -42,16 +41,6 @@ def import_jax() -> ModuleType:
         return import_module("jax")
     except ImportError:
         raise ImportError(MISSING) from None
-
-
-def require_jax() -> None:
-    """Raise ImportError that names the extra if JAX is not installed; import nothing."""
-    try:
-        found = find_spec("jax")
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
-        raise ImportError(MISSING)
 
 
 def double_precision() -> AbstractContextManager[object]:

@@ -194,13 +194,15 @@ class SampledDescent(Loop):
         return Work(gradients=gradients, passes=gradients / self.problem.n)
 
     @property
-    def risk(self) -> Risk:
+    def risk(self) -> Risk | None:
         """Textbook estimate for averaged descent, at most the start's: ``distance * clip_norm``.
 
         distance**2 / (2 S) + S / steps * (variance of the noise + variance of the sampling) / 2,
         for a total step size S = steps * learning_rate / (1 - momentum).
         """
         problem, rate = self.problem, self.batch / self.problem.n
+        if problem.loss.has_own_parameters:
+            return None
         time = self.steps * self.learning_rate / (1 - self.momentum)
         noise = problem.dimension * (self.noise_multiplier * self.sensitivity / self.batch) ** 2
         sampling = (1 - rate) * self.clip_norm**2 / self.batch
