@@ -25,6 +25,8 @@ from dpfit.models import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
+    NetworkClassifier,
+    NetworkRegressor,
     QuantileRegressor,
     Ridge,
     load,
@@ -39,6 +41,8 @@ MODELS = {
     "Ridge": Ridge(),
     "HuberRegressor": HuberRegressor(),
     "QuantileRegressor": QuantileRegressor(),
+    "NetworkRegressor": NetworkRegressor(hidden=(8,), max_passes=60),
+    "NetworkClassifier": NetworkClassifier(classes="from_data", hidden=(8,), max_passes=60),
 }
 PREDICTORS = list(MODELS)
 REFUSED = {

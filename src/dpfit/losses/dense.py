@@ -187,7 +187,7 @@ class DenseLayers(Loss):
         if self.head == "logistic":
             signs = np.where(labels > 0, 1.0, -1.0)[:, np.newaxis]
             return np.asarray(-signs / (1 + np.exp(signs * output)))
-        weights = np.exp(output - output.max(axis=1, keepdims=True))
+        weights: Floats = np.exp(output - output.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
         weights[np.arange(len(weights)), self._places(labels)] -= 1.0
         return weights

@@ -2,6 +2,7 @@
 
 KINDS: dict[str, tuple[str, str]] = {
     "above_threshold": ("dpfit.mechanisms.above_threshold", "AboveThreshold"),
+    "advice": ("dpfit.core.notes", "Advice"),
     "alternating_sampler": ("dpfit.samplers.alternating_sampler", "AlternatingSampler"),
     "answer": ("dpfit.core.problem", "Answer"),
     "approximate": ("dpfit.privacy.event", "Approximate"),
