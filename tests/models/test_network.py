@@ -70,6 +70,13 @@ def test_the_start_is_public_and_the_same_everywhere():
 FIRST = (0.7226380286257612, 0.207435980856545, -0.20131828634858462)
 
 
+def test_many_records_are_sampled():
+    plans = [small(max_passes=None).plan(n, 2) for n in (100_000, 200_000)]
+    assert [plan.algorithm for plan in plans] == ["noisy_gd", "dp_sgd"]
+    assert [plan.work.passes for plan in plans] == [200, pytest.approx(20)]
+    assert small(max_passes=50).plan(200_000, 2).work.passes == 50
+
+
 def test_plans_advise_a_linear_model_at_little_data_or_budget():
     said = "n * epsilon = 3e+03 is below 10000: a linear model is predicted to be better"
     assert said in "".join(small(epsilon=1.0).plan(3000, 2).explain())
@@ -144,10 +151,10 @@ def test_auto_and_step_sizes_say_what_they_are_for():
         auto.plan(problem_of(DenseLayers((2,))), budget)
     plan = noisy_gd.plan(problem_of(DenseLayers((2,))), budget, step_size=0.25, max_passes=7)
     assert plan.mechanism.optimizer.step_size == 0.25
-    sampled = dp_sgd.plan(
-        problem_of(DenseLayers((2,)), n=1000), budget,
-        clip_norm=1.0, steps=10, batch=100, learning_rate=0.5,
-    )  # fmt: skip
+    many = problem_of(DenseLayers((2,)), n=1000)
+    rule = dp_sgd.plan(many, budget).mechanism
+    assert (rule.steps, rule.batch, rule.clip_norm) == (1000, 20.0, 1.0)
+    sampled = dp_sgd.plan(many, budget, steps=10, batch=100, learning_rate=0.5)
     assert sampled.risk is None
     assert sampled.run(InMemory(X[:1000], Y[:1000]), random_state=1).value.shape == (9,)
 

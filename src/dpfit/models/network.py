@@ -20,6 +20,7 @@ from dpfit.models.request import Request
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 from dpfit.privacy.validate import integer
+from dpfit.solvers.gradient.dp_sgd import dp_sgd
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
 LABEL_SCALE = 4.0
@@ -27,6 +28,9 @@ LABEL_SCALE = 4.0
 
 PASSES = 200
 """Passes over the data, by default. Set with `LABEL_SCALE` by benchmarks/nonconvex.py."""
+
+SAMPLED_ABOVE = 100_000
+"""Records above which samples take the place of full passes: a tenth of the work, equal quality."""
 
 LINEAR_BELOW = 1e4
 """Records times epsilon below which a linear model is predicted to be better."""
@@ -80,8 +84,11 @@ class NetworkModel(PrivateModel):
                     "it"
                 )
         request = super()._request(n, columns, **facts)
-        solver = noisy_gd if self.solver == "auto" else self.solver
-        passes = PASSES if self.max_passes is None and solver is noisy_gd else self.max_passes
+        solver, passes = self.solver, self.max_passes
+        if solver == "auto":
+            many = request.n > SAMPLED_ABOVE and request.budget.unit == "record" and not passes
+            solver = dp_sgd if many else noisy_gd
+            passes = None if many else passes or PASSES
         objective = replace(request.objective, solver=solver, max_passes=passes)  # type: ignore[type-var]
         notes = (*request.notes, *self._advice(request.n_users or request.n, request.budget))
         return replace(request, objective=objective, notes=notes)
@@ -109,7 +116,7 @@ class NetworkRegressor(NetworkModel, PrivateRegressor):
     advises a linear model.
     Guarantee: (epsilon, delta)-DP for one record, for any data: the gradient of each record is
     clipped. Arithmetic is idealised (docs/explanation/networks.md).
-    Work: ``max_passes`` passes over the data.
+    Work: ``max_passes`` passes over the data; 20 above 100,000 records.
 
     Parameters
     ----------
@@ -124,10 +131,9 @@ class NetworkRegressor(NetworkModel, PrivateRegressor):
     start : int, default=0
         Public number of the starting weights. Others give another fit of the same quality.
     max_passes : int, optional
-        Steps of the descent, 200 by default.
+        Steps of `noisy_gd`, 200 by default. If it is given, all records are read in each step.
     solver : str or Algorithm, default="auto"
-        `noisy_gd`; ``dp_sgd.using(clip_norm=1.0, steps=..., batch=..., learning_rate=1.0)`` reads
-        samples in place of all records.
+        `noisy_gd`; above 100,000 records `dp_sgd`, which reads the data 20 times.
 
     Examples
     --------

@@ -7,11 +7,13 @@ that is known. The rule decides about accuracy, never about privacy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dpfit.core import Minimize
 from dpfit.core.notes import Tuning
 from dpfit.mechanisms.aggregates.schedule import Schedule
-from dpfit.privacy.validate import positive
+from dpfit.privacy import Budget
+from dpfit.privacy.validate import integer, positive
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.momentum import momentum_descent
 
@@ -31,6 +33,10 @@ class NetworkTuning(Tuning):
     collected_noise : float
         Standard deviation that a parameter may collect over the descent: at more noise steps are
         shorter.
+    sampled_steps : int
+        Steps on samples.
+    sampled_passes : float
+        Passes that they make together.
     """
 
     kind = "network_tuning"
@@ -40,9 +46,20 @@ class NetworkTuning(Tuning):
     momentum: float = 0.9
     average: float = 0.3
     collected_noise: float = 1.0
+    sampled_steps: int = 1000
+    sampled_passes: float = 20.0
 
 
 TUNING = NetworkTuning()
+
+
+class SampledRule(NamedTuple):
+    """Numbers of a descent on samples."""
+
+    steps: int
+    batch: float
+    clip_norm: float
+    learning_rate: float
 
 
 def tune_network(
@@ -69,3 +86,15 @@ def tune_network(
     schedule = Schedule(max_passes, momentum, TUNING.average)
     size = positive("step_size", step_size)
     return momentum_descent(problem, relation, noise_multiplier, size, clip, schedule, per=per)
+
+
+def sampled_rule(
+    problem: Minimize, budget: Budget, steps: int | None, momentum: float, clip_norm: float | None
+) -> SampledRule:
+    """Return the numbers of `dp_sgd` for a loss with parameters of its own, from public facts."""
+    steps = TUNING.sampled_steps if steps is None else integer("steps", steps)
+    clip = TUNING.clip_norm if clip_norm is None else positive("clip_norm", clip_norm)
+    batch = problem.n * min(1.0, TUNING.sampled_passes / steps)
+    noise = problem.clipped_sensitivity(clip, budget.relation) / (budget.gaussian_mu * problem.n)
+    longest = TUNING.collected_noise * (1 - momentum) / (steps * noise)
+    return SampledRule(steps, batch, clip, min(TUNING.step_size, longest))
