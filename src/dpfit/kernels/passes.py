@@ -418,7 +418,7 @@ def _block_sums(
     turned = _turned(points)
     for part, labels, picks, count in pieces(rows, as_labels(y, n), index, most_entry(guards)):
         # Loops of the interpreter have no threads: few blocks, so that fewer sums are added.
-        few = max(1, -(-count // LARGEST_BLOCK))
+        few = max(1, -(-count // (LARGEST_BLOCK // 2)))
         each = blocks(count, points.size) if loop.compiled else few
         values, sums = np.zeros((each, len(points))), np.zeros((each, *turned.shape))
         work = count * width if loop.compiled else 0

@@ -176,7 +176,8 @@ class DenseLayers(Loss):
         values = self.forward(layers, matrix)
         parts = []
         for entered, slopes in zip(values, self.backward(layers, values, targets), strict=False):
-            products = entered[:, :, np.newaxis] * slopes[:, np.newaxis, :]
+            with np.errstate(all="ignore"):
+                products = entered[:, :, np.newaxis] * slopes[:, np.newaxis, :]
             parts += [products.reshape(len(matrix), -1), slopes]
         return np.hstack(parts)
 
