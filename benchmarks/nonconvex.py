@@ -132,7 +132,7 @@ def ours(repeats: int) -> dict[str, float]:
     return {
         name: best(
             lambda loss=loss: clipped_sum(rows, labels, theta, loss, clip=1.0, grid=Grid(-20)),
-            repeats * (5 if name == "dense layers" else 1),
+            5 * repeats,
         )
         for name, loss in losses.items()
     }

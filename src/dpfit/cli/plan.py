@@ -168,8 +168,8 @@ def _risk(task: Task, number: int) -> float:
         return math.inf
     if planned.risk is None:
         raise ValueError(
-            f"{planned.algorithm} predicts no risk here; give --epsilon, or choose another model or "
-            "--solver auto"
+            f"{planned.algorithm} predicts no risk here; give --epsilon, or choose another "
+            "model or --solver auto"
         )
     return planned.risk.expected
 
