@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.datasets import make_friedman1
 
 from dpfit.audit.auditor import audit_plan
@@ -139,6 +140,14 @@ def test_users_and_private_ranges_work_as_in_other_models():
     assert model.guarantee_.basis.unit == "user"
     means = small(random_state=None, max_passes=5, rows_per_user=3).fit(X, Y, user_ids=users)
     assert means.guarantee_.basis.unit == "user"
+
+
+def test_added_records_and_sparse_rows_are_taken():
+    model = small(random_state=None, max_passes=5, relation="add_remove", n_declared=3000)
+    assert model.fit(sparse.csr_array(X), Y).predict(sparse.csr_array(X)).shape == (3000,)
+    assert model.guarantee_.basis.relation == "add_remove"
+    none = model.fit(X[:0], Y[:0])
+    assert np.isfinite(none.weights_).all()
 
 
 def problem_of(loss, n=4, n_features=2):
