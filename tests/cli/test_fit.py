@@ -44,6 +44,24 @@ def test_a_classifier_finds_the_old_ones(dpfit, table, ill, tmp_path):
     assert np.allclose(np.add(found["probabilities"]["no"], found["probabilities"]["yes"]), 1.0)
 
 
+def test_one_name_of_networks_serves_numbers_and_classes(dpfit, table, ill, stay, tmp_path):
+    for schema in (ill, stay):
+        out, page = tmp_path / f"{schema.stem}.json", tmp_path / f"{schema.stem}.html"
+        asked = ("fit", table, "--schema", schema, "--model", "network", "--epsilon", 4)
+        refused = dpfit(*asked)
+        assert refused.exit_code == 2
+        assert "give a delta" in refused.stderr
+        more = ("--delta", "1e-6", "--max-passes", 100, "--out", out, "--report", page)
+        done = dpfit(*asked, *more, "--json")
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["coefficients"] == []
+        assert "by a network" in page.read_text(encoding="utf-8")
+    found = predictions(dpfit, tmp_path / f"{stay.stem}.json", table)["predictions"]
+    assert np.mean(np.abs(np.array(found) - np.linspace(0, 10, 4000))) < 0.75
+    found = predictions(dpfit, tmp_path / f"{ill.stem}.json", table)["predictions"]
+    assert np.mean((np.linspace(0, 100, 4000) > 50) == (np.array(found) == "yes")) > 0.9
+
+
 @pytest.mark.parametrize("model", ["linear", "ridge", "huber", "robust", "quantile"])
 def test_regressors_predict_in_the_units_of_the_target(dpfit, table, stay, tmp_path, model):
     out = tmp_path / "model.json"

@@ -228,3 +228,11 @@ def test_a_parameter_that_moves_the_sensitivity_of_a_relation_is_not_shared():
     assert near.constants("replace").lipschitz < far.constants("replace").lipschitz < np.inf
     assert far.constants("replace", everywhere=True).lipschitz == np.inf
     assert PROBLEM.constants("replace") is replace(PROBLEM, ridge=0.5).constants("replace")
+
+
+def test_requirements_see_the_options_that_an_algorithm_was_given_by_using():
+    problem = Minimize(n=10, loss=Squared(), bounds=Bounds(1.0), n_features=2)
+    noisy_gd = registry.find("noisy_gd")
+    with pytest.raises(ValueError, match="pass clip_norm"):
+        noisy_gd.require(problem, BUDGET)
+    noisy_gd.using(clip_norm=1.0).require(problem, BUDGET)

@@ -128,6 +128,6 @@ class TestJax:
             assert sum(Fraction(value) ** 2 for value in total.tolist()) <= Fraction(0.7) ** 2
 
     def test_the_same_function_is_compiled_once(self, jax_logistic):
-        from dpfit.losses.custom import _vectorized
+        from dpfit.losses.model import batched
 
-        assert _vectorized(jax_logistic.function) is _vectorized(jax_logistic.function)
+        assert batched(jax_logistic.function) is batched(jax_logistic.flat_function)

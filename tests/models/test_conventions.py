@@ -25,6 +25,8 @@ from dpfit.models import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
+    NetworkClassifier,
+    NetworkRegressor,
     QuantileRegressor,
     Ridge,
     RobustRegressor,
@@ -41,6 +43,8 @@ MODELS = {
     "HuberRegressor": HuberRegressor(),
     "QuantileRegressor": QuantileRegressor(),
     "RobustRegressor": RobustRegressor(delta=1e-6),
+    "NetworkRegressor": NetworkRegressor(hidden=(8,), max_passes=60),
+    "NetworkClassifier": NetworkClassifier(classes="from_data", hidden=(8,), max_passes=60),
 }
 PREDICTORS = list(MODELS)
 REFUSED = {

@@ -57,7 +57,7 @@ def models(rows):
     labels, values = (rows[:, 0] > 0.2).astype(int), 5 + 3 * rows[:, 0]
     fitted = {}
     for name, row in ESTIMATORS.items():
-        target = labels if name in ("LogisticRegression", "LinearSVC") else values
+        target = labels if row.is_classifier else values
         fitted[name] = row.load()(1.0, 1e-6, bounds=(-1, 1)).fit(rows, target)
     logistic = dpfit.LogisticRegression
     fitted["dp_sgd"] = logistic(1.0, 1e-6, bounds=(-1, 1), solver="dp_sgd").fit(rows, labels)

@@ -1,7 +1,6 @@
 """Each skeleton is one file outside the package that gets planning, ledger and audit."""
 
 import json
-from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -31,7 +30,6 @@ NAMES = (
     "positive_count",
     "spider",
     "model_averaging",
-    "network",
     "experts",
     "gibbs_toy",
 )
@@ -314,38 +312,6 @@ def test_one_user_changes_one_model(relation):
         models.append(plan.transformation.transform(view, Run(Source(1))).whole.rows)
     changed = np.any(models[0] != models[1], axis=1)
     assert changed.sum() == 1
-
-
-# 9. A network.
-
-
-def test_a_network_descends_and_gives_its_layers_back():
-    network, rng = algorithm_of("network"), np.random.default_rng(2)
-    rows = rng.choice([-0.7, 0.7], (2000, 2))
-    data = InMemory(rows, np.sign(rows[:, 0] * rows[:, 1]))
-    problem = replace(network.example("replace").problem, n=2000)
-    value = network.plan(problem, Budget(mu=5.0), max_passes=60).run(data, random_state=1).value
-    layers = problem.parameters.unravel(value)
-    assert {name: layer.shape for name, layer in layers.items()} == {"hidden": (2, 3), "out": (3,)}
-    loss = [
-        problem.loss.value(at, data.matrix, data.labels).mean() for at in (problem.origin, value)
-    ]
-    assert loss[1] < loss[0]
-
-
-def test_the_gradient_of_the_network_is_that_of_its_value():
-    loss, rng = algorithm_of("network").example("replace").problem.loss, np.random.default_rng(4)
-    theta, rows, labels = (
-        rng.normal(size=9),
-        rng.normal(size=(4, 2)),
-        np.array([1.0, -1.0, 1.0, -1.0]),
-    )
-    steps = 1e-6 * np.eye(9)
-    slopes = [
-        (loss.value(theta + h, rows, labels) - loss.value(theta - h, rows, labels)) / 2e-6
-        for h in steps
-    ]
-    np.testing.assert_allclose(loss.gradient(theta, rows, labels), np.transpose(slopes), atol=1e-8)
 
 
 # Sampler and estimator.

@@ -137,11 +137,16 @@ class Fitted:
 
     @property
     def coefficients(self) -> list[tuple[str, float]]:
-        """Released numbers by name: columns of the schema, for several classes by class."""
+        """Released numbers by name: columns of the schema, for several classes by class.
+
+        A network has none: its weights are in the model file.
+        """
         import numpy as np
 
         names = self.task.schema.names
-        weights = np.atleast_2d(self.model.coef_)
+        weights = np.atleast_2d(getattr(self.model, "coef_", np.zeros((1, 0))))
+        if not weights.size:
+            return []
         if len(weights) == 1:
             return list(zip(names, weights[0].tolist(), strict=True))
         return [
@@ -200,7 +205,7 @@ class Fitted:
         from dpfit.core.notes import MissingOutcomes
 
         task, plan = self.task, self.model.plan_
-        if len(self.shown) <= _MOST_SHOWN:
+        if 0 < len(self.shown) <= _MOST_SHOWN:
             columns = ("column, scaled to its range", "coefficient")
             console.print(rows(columns, ((name, f"{value:.4g}") for name, value in self.shown)))
         lines: list[tuple[str, object]] = [
@@ -223,6 +228,15 @@ class Fitted:
             )
         console.print(facts([*lines, *files.items()]))
 
+    def _summary(self, columns: int) -> str:
+        if not self.coefficients:
+            return f"A {self.task.title}, predicted from {columns} columns by a network."
+        return (
+            f"The coefficients of a {self.task.title}, predicted from {columns} columns. "
+            "Each column is scaled to the range that its schema gives, so that coefficients can be "
+            "compared."
+        )
+
     def page(self, *quality: Quality) -> str:
         """The report."""
         from dpfit.report import Estimate, Facts, report
@@ -237,9 +251,7 @@ class Fitted:
         about = Facts(
             f"A {self.task.title}",
             self.model.plan_,
-            summary=f"The coefficients of a {self.task.title}, predicted from {columns} columns. "
-            "Each column is scaled "
-            "to the range that its schema gives, so that coefficients can be compared."
+            summary=self._summary(columns)
             + ("" if self.chosen is None else f" Chosen privately: {', '.join(self.chosen)}."),
             estimates=tuple(
                 Estimate(name, value, *pair)

@@ -169,7 +169,10 @@ def _risk(task: Task, number: int) -> float:
     except BudgetUnreachable:
         return math.inf
     if planned.risk is None:
-        raise ValueError(f"{task.solver} predicts no risk; choose --solver auto")
+        raise ValueError(
+            f"{planned.algorithm} predicts no risk here; give --epsilon, or choose another "
+            "model or --solver auto"
+        )
     return planned.risk.expected
 
 
@@ -184,7 +187,7 @@ def _point(task: Task, number: int) -> Point:
     return Point(
         task.epsilon,
         planned.risk.expected if planned.risk is not None else None,
-        planned.considered[0].name if planned.considered else task.solver,
+        planned.considered[0].name if planned.considered else planned.algorithm,
     )
 
 
@@ -269,11 +272,13 @@ def _show(
             (each.name, f"{each.risk:.3g}", f"{each.work.passes:g}") for each in planned.considered
         )
         console.print(rows(("solver", "predicted risk", "passes"), lines, "Considered, best first"))
-    points = ((f"{at.epsilon:.3g}", _figure(at.risk), at.solver or "none can") for at in curve)
-    console.print(rows(("epsilon", "predicted risk", "solver"), points, "Risk against epsilon"))
-    console.print(
-        "Predicted risk: how far the mean loss will be above that of the best model without noise."
-    )
+    if any(at.risk is not None for at in curve):
+        points = ((f"{at.epsilon:.3g}", _figure(at.risk), at.solver or "none can") for at in curve)
+        console.print(rows(("epsilon", "predicted risk", "solver"), points, "Risk against epsilon"))
+        console.print(
+            "Predicted risk: how far the mean loss will be above that of the best model without "
+            "noise."
+        )
     if paid is not None:
         from dpfit.privacy.rounding import up_to_digits
 

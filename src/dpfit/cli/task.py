@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dpfit.cli.screen import print_warnings
 from dpfit.data.schema import Category, Number, Schema
 from dpfit.ledger import Ledger
-from dpfit.models.table import COMMANDS
+from dpfit.models.table import COMMANDS, Estimator
 
 if TYPE_CHECKING:
     from dpfit.core import Plan
@@ -58,28 +58,38 @@ class Task:
             raise ValueError(
                 "the schema has no columns to predict from; add [columns.NAME] with public facts"
             )
-        if COMMANDS[self.model].is_classifier:
-            self._check_classes()
-        elif not isinstance(self.target, Number):
-            raise ValueError(
+        if self._row is None:
+            raise ValueError(self._wrong_target)
+        if isinstance(self.target, Category):
+            self._check_classes(self.target)
+
+    @property
+    def _row(self) -> Estimator | None:
+        """The estimator that predicts what the target is, if the model has one."""
+        wanted = isinstance(self.target, Category)
+        return next((row for row in COMMANDS[self.model] if row.is_classifier == wanted), None)
+
+    @property
+    def _wrong_target(self) -> str:
+        if isinstance(self.target, Category):
+            return (
                 f"--model {self.model} predicts a number, and column {self.target.name!r} has "
                 "categories; use --model "
                 "logistic, or give the column a lower and an upper end in the schema"
             )
+        return (
+            f"--model {self.model} predicts a category, and column {self.target.name!r} is a "
+            "number; use --model "
+            "linear, or list the categories of the column in the schema"
+        )
 
-    def _check_classes(self) -> None:
-        if not isinstance(self.target, Category):
-            raise ValueError(
-                f"--model {self.model} predicts a category, and column {self.target.name!r} is a "
-                "number; use --model "
-                "linear, or list the categories of the column in the schema"
-            )
-        number = len(self.target.categories)
+    def _check_classes(self, target: Category) -> None:
+        number = len(target.categories)
         if number < 2 or (self.model == "svc" and number > 2):
             raise ValueError(
                 f"--model {self.model} needs {'two' if self.model == 'svc' else 'two or more'} "
                 "categories, and column "
-                f"{self.target.name!r} lists {number}; change the "
+                f"{target.name!r} lists {number}; change the "
                 f"schema{'' if number < 2 else ' or --model logistic'}"
             )
 
@@ -108,7 +118,9 @@ class Task:
         facts |= {"ridge": self.ridge} if self.ridge is not None else {}
         facts |= {"l1_radius": self.l1_radius} if self.l1_radius is not None else {}
         facts |= {"quantile": self.quantile} if self.quantile is not None else {}
-        make: Callable[..., PrivateModel] = COMMANDS[self.model].load()
+        if self._row is None:
+            raise ValueError(self._wrong_target)
+        make: Callable[..., PrivateModel] = self._row.load()
         model = make(
             self.epsilon,
             self.delta,

@@ -204,8 +204,9 @@ class Algorithm(ABC, Generic[P]):
                 f"{self.name} cannot guarantee {_KINDS[budget.kind]}; "
                 + self._hint(budget.kind, problem)
             )
+        given = {**self._options, **(options or {})}
         for requirement in self.requires:
-            if not requirement.holds(problem, budget, options or {}):
+            if not requirement.holds(problem, budget, given):
                 raise ValueError(f"{self.name} needs {requirement.text}; {requirement.hint}")
         for fact in sorted(problem.facts - self.supports):
             raise ValueError(

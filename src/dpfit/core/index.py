@@ -86,7 +86,7 @@ ROWS: list[dict[str, Any]] = [
         'relations': ('replace', 'add_remove'),
         'units': ('record', 'user'),
         'supports': ('centre', 'domain', 'ridge', 'ridge_map', 'trust_ball'),
-        'options': ('max_passes', 'clip_norm', 'filtered', 'optimizer'),
+        'options': ('max_passes', 'clip_norm', 'step_size', 'filtered', 'optimizer'),
         'tier': 'recommended',
         'auto_candidate': True,
         'summary': 'full-batch gradient descent with noise, momentum and averaging; nothing to tune',

@@ -77,6 +77,18 @@ class Chosen(Note):
 
 
 @dataclass(frozen=True)
+class Advice(Note):
+    """What is predicted to serve the caller better, from public facts."""
+
+    kind = "advice"
+    text: str
+
+    @property
+    def row(self) -> Row:
+        return Row("advice", self.text)
+
+
+@dataclass(frozen=True)
 class Leak(Note):
     """A fact about the records that the guarantee does not cover."""
 

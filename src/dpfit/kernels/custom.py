@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from dpfit.kernels.bounds import Limits, guarded
-from dpfit.kernels.compiled import compiled
-from dpfit.kernels.rows import layout, measured, picked, width_of, write_row
-from dpfit.losses.custom import CustomLoss, JaxLoss
+from dpfit.kernels.bounds import Limits
+from dpfit.kernels.guarded_rows import write_guarded
+from dpfit.kernels.rows import width_of
+from dpfit.losses.custom import DeclaredLoss
 from dpfit.losses.guards import clip_gradients
 from dpfit.noise.source import Floats, Steps
 
@@ -34,7 +34,7 @@ def gradients(
     count: int,
     each: int,
     thetas: Floats,
-    loss: CustomLoss | JaxLoss,
+    loss: DeclaredLoss,
     bounds: tuple[Any, ...],
     inverse: float,
     valued: bool,
@@ -61,7 +61,7 @@ def gradients(
 
 
 def rounded_gradients(
-    X: Any, y: Floats, picks: Steps, theta: Floats, loss: CustomLoss | JaxLoss,
+    X: Any, y: Floats, picks: Steps, theta: Floats, loss: DeclaredLoss,
     bounds: tuple[Any, ...], inverse: float,
 ) -> Floats:  # fmt: skip
     """Return the clipped gradient of each picked record, in whole steps."""
@@ -74,29 +74,10 @@ def _guarded(
     X: Any, y: Floats, picks: Steps, start: int, length: int, bounds: tuple[Any, ...]
 ) -> tuple[Floats, Floats]:
     rows, labels = np.empty((length, width_of(X))), np.empty(length)
-    _write_guarded(X, y, picks, start, bounds, rows, labels)
+    usable = np.empty(length, dtype=np.bool_)
+    write_guarded(X, y, picks, start, bounds, rows, labels, usable)
     return rows, labels
 
 
 def _finite(terms: Floats) -> Floats:
     return np.where(np.isfinite(terms).all(axis=1, keepdims=True), terms, 0.0)
-
-
-@compiled(error_model="numpy")
-def _write_guarded(
-    given: Any,
-    y: Floats,
-    picks: Steps,
-    start: int,
-    bounds: tuple[Any, ...],
-    rows: Floats,
-    labels: Floats,
-) -> None:
-    """Write guarded rows and labels."""
-    X, limits = layout(given), Limits(*bounds)
-    origin = np.zeros((1, rows.shape[1]))
-    for p in range(len(rows)):
-        i = picked(picks, start + p)
-        scale, inner, norm = measured(X, i, origin, 0)
-        factor, _, labels[p] = guarded(scale, inner, norm, y[i], limits)
-        write_row(X, i, scale, factor, rows[p])

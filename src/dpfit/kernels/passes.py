@@ -25,14 +25,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from dpfit.kernels import custom, glm, softmax, vector
+from dpfit.kernels import custom, dense, glm, jax_sums, softmax, vector
 from dpfit.kernels.bounds import Guards, limits, most_entry
 from dpfit.kernels.fixed_point import inverse_step, total
 from dpfit.kernels.rounding import pairwise
-from dpfit.kernels.rows import as_labels, as_points, as_rows, blocks, pieces
+from dpfit.kernels.rows import LARGEST_BLOCK, as_labels, as_points, as_rows, blocks, pieces
 from dpfit.kernels.threads import spread
 from dpfit.losses.base import Loss
-from dpfit.losses.custom import DeclaredLoss
+from dpfit.losses.custom import DeclaredLoss, JaxLoss
+from dpfit.losses.dense import DenseLayers
 from dpfit.losses.glm import GLM, Squared
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import Distance, HuberDistance, LinearLoss, SquaredDistance
@@ -62,6 +63,8 @@ class _Loop:
     compiled: bool = True
     curvatures: Any = None
     """The loop that sums the products of Hessians and a vector, of losses that have one."""
+    each_record: Callable[..., Floats] | None = None
+    """What returns the gradient of each record in whole steps, if it is faster than the loop."""
 
 
 @singledispatch
@@ -101,7 +104,23 @@ def _(loss: Any, width: int, size: int) -> _Loop:
 
 @_loop.register
 def _(loss: DeclaredLoss, width: int, size: int) -> _Loop:
-    return _Loop(custom.gradients, loss, (size,), compiled=False)
+    point = (loss.n_parameters or size,)
+    each_record = custom.rounded_gradients
+    return _Loop(custom.gradients, loss, point, compiled=False, each_record=each_record)
+
+
+@_loop.register
+def _(loss: JaxLoss, width: int, size: int) -> _Loop:
+    point = (loss.n_parameters or size,)
+    each_record = jax_sums.rounded_gradients
+    return _Loop(jax_sums.gradients, loss, point, compiled=False, each_record=each_record)
+
+
+@_loop.register
+def _(loss: DenseLayers, width: int, size: int) -> _Loop:
+    point = (loss.size(width),)
+    each_record = dense.rounded_gradients
+    return _Loop(dense.gradients, loss, point, compiled=False, each_record=each_record)
 
 
 def _curved(loss: Loss, width: int) -> _Loop:
@@ -398,7 +417,9 @@ def _block_sums(
     bounds = tuple(limits(sum(loop.point), **enforced))
     turned = _turned(points)
     for part, labels, picks, count in pieces(rows, as_labels(y, n), index, most_entry(guards)):
-        each = blocks(count, points.size)
+        # Loops of the interpreter have no threads: few blocks, so that fewer sums are added.
+        few = max(1, -(-count // (LARGEST_BLOCK // 2)))
+        each = blocks(count, points.size) if loop.compiled else few
         values, sums = np.zeros((each, len(points))), np.zeros((each, *turned.shape))
         work = count * width if loop.compiled else 0
         common = (

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from dpfit.kernels import custom, glm
+from dpfit.kernels import glm
 from dpfit.kernels.bounds import Guards, Limits, limits
 from dpfit.kernels.compiled import compiled
 from dpfit.kernels.fixed_point import LARGEST_BLOCK, inverse_step
@@ -41,7 +41,6 @@ from dpfit.kernels.rows import (
 )
 from dpfit.kernels.threads import spread
 from dpfit.losses.base import Loss
-from dpfit.losses.custom import CustomLoss, JaxLoss
 from dpfit.losses.glm import GLM
 from dpfit.losses.margin_functions import MarginFunction
 from dpfit.noise.lattice import LIMIT, Grid
@@ -198,8 +197,8 @@ def _sums_by(loss: Loss, loop: _Loop) -> Any:
                 origin = np.zeros((1, width_of(rows)))
                 _write_usable(rows, y, chosen, loss.reads_labels, origin, usable)
                 terms = np.zeros((size, *thetas.shape))
-                if isinstance(loss, CustomLoss | JaxLoss):
-                    terms[:, 0] = custom.rounded_gradients(
+                if loop.each_record is not None:
+                    terms[:, 0] = loop.each_record(
                         rows, y, chosen, thetas[0], loss, bounds, inverse
                     )
                 else:

@@ -2,6 +2,7 @@
 
 from dpfit.losses.base import Bounds, Constant, Loss
 from dpfit.losses.custom import CustomLoss, JaxLoss
+from dpfit.losses.dense import DenseLayers
 from dpfit.losses.envelope import LipschitzEnvelope
 from dpfit.losses.glm import (
     GLM,
@@ -34,6 +35,7 @@ __all__ = [
     "Classes",
     "Constant",
     "CustomLoss",
+    "DenseLayers",
     "Distance",
     "FeatureBox",
     "GaussianSmoothed",

@@ -150,6 +150,16 @@ class Loss(Spec, ABC):
     the caller.
     """
 
+    arithmetic: ClassVar[str] = "exact"
+    """Whether private sums of gradients are exact, or *idealised*: real numbers are assumed."""
+
+    @property
+    def has_own_parameters(self) -> bool:
+        """Whether the parameter has a form of its own, such as layers: scales of linear models, and
+        predictions that rest on them, do not apply.
+        """
+        return False
+
     @property
     def outputs(self) -> int:
         """How many numbers the parameter has for each entry of a row."""

@@ -9,26 +9,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
-from importlib import import_module
-from types import ModuleType
-from typing import ClassVar
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpfit.losses.base import Bounds, Constant, Loss, parameter_radius
+from dpfit.losses.base import Bounds, Constant, Loss, Parameters, parameter_radius
 from dpfit.losses.guards import clip_gradients, numbers
+from dpfit.losses.model import Template, batched, check_function, double_precision, read_template
 from dpfit.privacy import Assumption, Basis
 from dpfit.privacy.code import code_fingerprint, qualified_name
 from dpfit.privacy.spec import Json, Missing, Spec
 from dpfit.privacy.validate import non_negative, positive
 
 Floats = NDArray[np.float64]
-Example = Floats | tuple[Floats, Floats]
-"""A batch for JAX: rows, or rows and labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +33,9 @@ class DeclaredLoss(Loss):
 
     Parameters
     ----------
-    lipschitz_bound : float
-        Lipschitz constant of the loss of one record.
+    lipschitz_bound : float, optional
+        Lipschitz constant of the loss of one record. Without it, pass ``clip_norm`` to algorithms
+        that clip gradients; others refuse the loss.
     lipschitz_diff_bound : float, optional
         Lipschitz constant of the difference of two records' losses. By default twice
         ``lipschitz_bound``.
@@ -55,7 +52,8 @@ class DeclaredLoss(Loss):
     """
 
     status: ClassVar[str] = "declared"
-    lipschitz_bound: float
+    arithmetic: ClassVar[str] = "idealised"
+    lipschitz_bound: float | None = None
     lipschitz_diff_bound: float | None = None
     smoothness_bound: float | None = None
     is_convex: bool = False
@@ -63,12 +61,13 @@ class DeclaredLoss(Loss):
     version: str = ""
 
     def __post_init__(self) -> None:
-        positive("lipschitz_bound", self.lipschitz_bound)
+        if self.lipschitz_bound is not None:
+            positive("lipschitz_bound", self.lipschitz_bound)
         if self.smoothness_bound is not None:
             non_negative("smoothness_bound", self.smoothness_bound)
         if self.lipschitz_diff_bound is not None:
             positive("lipschitz_diff_bound", self.lipschitz_diff_bound)
-            if self.lipschitz_diff_bound > 2 * self.lipschitz_bound:
+            if self.lipschitz_diff_bound > 2 * self._declared_lipschitz:
                 raise ValueError(
                     "lipschitz_diff_bound is never more than twice lipschitz_bound; leave it out"
                 )
@@ -79,15 +78,32 @@ class DeclaredLoss(Loss):
     def convex(self) -> bool:
         return self.is_convex
 
+    @property
+    def _declared_lipschitz(self) -> float:
+        if self.lipschitz_bound is None:
+            raise ValueError(
+                "the loss declares no lipschitz_bound; pass clip_norm, or declare lipschitz_bound"
+            )
+        return float(self.lipschitz_bound)
+
+    @property
+    def n_parameters(self) -> int | None:
+        """Number of parameters if the loss has a template; None: one for each column."""
+        return None
+
+    @property
+    def has_own_parameters(self) -> bool:
+        return self.n_parameters is not None
+
     def lipschitz(self, bounds: Bounds, radius: float | None = None) -> Constant:
         parameter_radius(radius)
-        return Constant(float(self.lipschitz_bound), exact=False)
+        return Constant(self._declared_lipschitz, exact=False)
 
     def lipschitz_diff(self, bounds: Bounds, radius: float | None = None) -> Constant:
         parameter_radius(radius)
         declared = self.lipschitz_diff_bound
         return Constant(
-            2.0 * self.lipschitz_bound if declared is None else float(declared), exact=False
+            2.0 * self._declared_lipschitz if declared is None else float(declared), exact=False
         )
 
     def smoothness(self, bounds: Bounds, radius: float | None = None) -> Constant | None:
@@ -131,12 +147,21 @@ class DeclaredLoss(Loss):
                 "the class a kind and a to_json of its own"
             )
         declared = {field.name: getattr(self, field.name) for field in fields(DeclaredLoss)}
-        code = [getattr(self, field.name) for field in fields(self) if field.name not in declared]
+        code = self._code()
         parts = (self.name, self.version) if self.version else (*_own_classes(type(self)), *code)
         declared["name"] = self.name or qualified_name(
             code[0] if code and callable(code[0]) else self
         )
-        return MissingLoss(**declared, function_fingerprint=code_fingerprint(*parts)).to_json()
+        return MissingLoss(
+            **declared,
+            function_fingerprint=code_fingerprint(*parts),
+            template_size=self.n_parameters,
+        ).to_json()
+
+    def _code(self) -> list[object]:
+        """What the fingerprint covers beside the class: the caller's functions."""
+        known = {field.name for field in fields(DeclaredLoss)}
+        return [getattr(self, field.name) for field in fields(self) if field.name not in known]
 
 
 _DECLARED = (
@@ -165,7 +190,23 @@ class MissingLoss(Missing, DeclaredLoss):
     """
 
     kind = "declared_loss"
+    omitted: ClassVar = ("template_size",)
     function_fingerprint: str
+    template_size: int | None = None
+
+    @property
+    def n_parameters(self) -> int | None:
+        return self.template_size
+
+    def parameters(self, n_features: int) -> Parameters:
+        """Return the form of the parameters, which only their number is known of."""
+        if self.template_size is None:
+            return super().parameters(n_features)
+
+        def unravel(flat: Floats) -> Any:
+            raise self.refuse()
+
+        return Parameters(self.template_size, np.zeros(self.template_size), unravel)
 
     def to_json(self) -> dict[str, Json]:
         return Spec.to_json(self)
@@ -198,12 +239,14 @@ def declared_basis(basis: Basis, loss: Loss) -> Basis:
     ... ).arithmetic
     'idealised'
     """
+    if loss.arithmetic == "idealised":
+        basis = replace(basis, arithmetic="idealised")
     if loss.status != "declared":
         return basis
     alone = Assumption(
         "loss and gradient of a record depend on that record and the parameter only", "declared"
     )
-    return replace(basis, assumptions=(*basis.assumptions, alone), arithmetic="idealised")
+    return replace(basis, assumptions=(*basis.assumptions, alone))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,20 +287,71 @@ class CustomLoss(DeclaredLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class JaxLoss(DeclaredLoss):
-    """Any JAX function of theta and one example; JAX makes and vectorizes its derivatives.
+    """Any JAX function of parameters and one example, such as a model of flax or equinox.
 
-    ``function(theta, example)`` returns a scalar; the example is a row, or the pair (row, label)
-    where labels are given. Needs the extra: pip install "dpfit[jax]". All is computed in float64. A
-    row's clipped gradient is bounded for any input, but XLA does not promise that its last bits are
-    independent of the batch: arithmetic is *idealised*.
+    ``function(parameters, example)`` returns the loss of one example, the pair (row, label). JAX
+    makes and vectorizes its derivative. Needs the extra: pip install "dpfit[jax]". A record's
+    clipped gradient is bounded for any input, but XLA does not promise that its last bits are
+    independent of the batch: arithmetic is *idealised*. Models that mix examples, as batch
+    normalization does, are not losses of one example.
 
-    >>> loss = JaxLoss(function=lambda theta, example: (example @ theta) ** 2, lipschitz_bound=2.0)
-    >>> loss.lipschitz_diff(Bounds(1.0))
-    Constant(value=4.0, exact=False)
+    Parameters
+    ----------
+    function : callable
+        Written with `jax.numpy`. Numbers that it reads beside the parameters are public.
+    template : pytree of float32 or float64 arrays, optional
+        Shapes and public start of the parameters. ``problem.parameters.unravel`` turns a released
+        vector into such a tree. By default the parameters are a vector of float64 zeros, one for
+        each column.
+
+    Examples
+    --------
+    >>> loss = JaxLoss(function=lambda theta, example: (example[0] @ theta) ** 2)
+    >>> loss.parameters(3).size
+    3
     """
 
     kind = "loss_jax"
     function: Callable[..., ArrayLike]
+    # Arrays are compared by their fingerprint.
+    template: Any = field(default=None, compare=False, repr=False)
+    template_fingerprint: str = field(default="", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.function):
+            raise ValueError(f"function must be callable, got {type(self.function).__name__}")
+        if self._flat is not None:
+            object.__setattr__(self, "template_fingerprint", self._flat.fingerprint)
+
+    @cached_property
+    def _flat(self) -> Template | None:
+        return None if self.template is None else read_template(self.template)
+
+    @property
+    def n_parameters(self) -> int | None:
+        return None if self._flat is None else self._flat.start.size
+
+    @property
+    def dtype(self) -> str:
+        """The float type of the model: float32 or float64."""
+        return "float64" if self._flat is None else self._flat.dtype
+
+    def parameters(self, n_features: int) -> Parameters:
+        """Return the form of the parameters; ValueError if the function is not a loss of them."""
+        form = super().parameters(n_features)
+        if self._flat is not None:
+            form = Parameters(self._flat.start.size, self._flat.start, self._flat.unravel)
+        _check_once(self.flat_function, form.size, n_features, self.dtype)
+        return form
+
+    @cached_property
+    def flat_function(self) -> Callable[..., ArrayLike]:
+        """The function of a flat vector and one example."""
+        if self._flat is None:
+            return self.function
+        function, unravel = self.function, self._flat.unravel
+        return lambda theta, example: function(unravel(theta), example)
 
     def value(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None = None) -> Floats:
         """The losses, of shape (n,)."""
@@ -272,49 +366,26 @@ class JaxLoss(DeclaredLoss):
     def _call(
         self, name: str, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike | None
     ) -> Floats:
-        jax = _import_jax()
         point, matrix, targets = _example_arrays(theta, rows, labels)
-        examples = _padded(matrix) if targets is None else (_padded(matrix), _padded(targets))
-        with _double_precision(jax):
-            return np.asarray(_vectorized(self.function)[name](point, examples), dtype=np.float64)[
-                : len(matrix)
-            ]
+        arrays = [
+            _padded(each).astype(self.dtype) for each in (matrix, targets) if each is not None
+        ]
+        examples = arrays[0] if targets is None else tuple(arrays)
+        with double_precision():
+            found = batched(self.flat_function)[name](point.astype(self.dtype), examples)
+            return np.asarray(found, dtype=np.float64)[: len(matrix)]
+
+    def _code(self) -> list[object]:
+        return [self.function, *([self.template_fingerprint] if self._flat is not None else [])]
 
 
-@lru_cache(maxsize=64)
-def _vectorized(
-    function: Callable[..., ArrayLike],
-) -> dict[str, Callable[[Floats, Example], ArrayLike]]:
-    """The compiled batch functions of one loss, kept so that equal shapes compile once."""
-    jax = _import_jax()
-    return {
-        "value": jax.jit(jax.vmap(function, in_axes=(None, 0))),
-        "gradient": jax.jit(jax.vmap(jax.grad(function), in_axes=(None, 0))),
-    }
+_check_once = lru_cache(maxsize=64)(check_function)
 
 
 def _padded(array: Floats) -> Floats:
     """The array with zeros up to a power of two of examples, so that compiled shapes are few."""
     missing = (1 << max(0, len(array) - 1).bit_length()) - len(array)
     return np.concatenate([array, np.zeros((missing, *array.shape[1:]))]) if missing else array
-
-
-def _import_jax() -> ModuleType:
-    try:
-        return import_module("jax")
-    except ImportError:
-        raise ImportError(
-            'JaxLoss needs JAX, an optional extra: pip install "dpfit[jax]"'
-        ) from None
-
-
-def _double_precision(jax: ModuleType) -> AbstractContextManager[object]:
-    """A context in which JAX computes in float64; older versions keep it among the experiments."""
-    newer: bool = hasattr(jax, "enable_x64")
-    context: AbstractContextManager[object] = (
-        jax.enable_x64(True) if newer else import_module("jax.experimental").enable_x64()
-    )
-    return context
 
 
 def _example_arrays(

@@ -26,7 +26,6 @@ from dpfit.models.inputs import (
     holds_numbers,
     is_boolean,
     labels_of,
-    row_products,
 )
 from dpfit.models.leaks import (
     CLASSES_LEAK,
@@ -37,6 +36,7 @@ from dpfit.models.leaks import (
     warn_of_score,
 )
 from dpfit.models.linear import PrivateModel
+from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 
 
@@ -65,12 +65,15 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError("a classifier needs at least two declared classes; got 1 class")
         release, scaling, weights = self._release(rows, self._public_labels(labels), user_ids)
+        self._set_weights(weights, scaling)
+        self._set_fitted(release, scaling)
+        return self
+
+    def _set_weights(self, weights: Floats, scaling: Scaling) -> None:
         if len(self.classes_) > 2:
             weights = weights.reshape(-1, len(self.classes_)).T
         self.weights_ = np.atleast_2d(weights)
         self.coef_, self.intercept_ = scaling.unscaled(self.weights_)
-        self._set_fitted(release, scaling)
-        return self
 
     @property
     def _categories(self) -> tuple[str, ...] | None:
@@ -93,7 +96,7 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
 
     def decision_function(self, X: Rows) -> Floats:
         """Margins: one number per row for two classes, one per class for more."""
-        margins = row_products(self._rows(X), self.weights_)
+        margins = self._outputs(self._rows(X))
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Rows) -> Values:
@@ -108,7 +111,25 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         return float(super().score(X, y, sample_weight))
 
 
-class LogisticRegression(PrivateClassifier):
+class ProbabilisticClassifier(PrivateClassifier):
+    """Margins are logits: their softmax, or logistic function, gives probabilities."""
+
+    def predict_proba(self, X: Rows) -> Floats:
+        """The probability of each class."""
+        margins = self.decision_function(X)
+        logits = (
+            np.stack([np.zeros_like(margins), margins], axis=1) if margins.ndim == 1 else margins
+        )
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+    def predict_log_proba(self, X: Rows) -> Floats:
+        """The logarithm of the probability of each class."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+
+class LogisticRegression(ProbabilisticClassifier):
     """Logistic regression under differential privacy; binary and multinomial.
 
     Guarantee: (epsilon, delta)-DP for one record, pure if ``delta`` is 0; ``guarantee_`` has it
@@ -165,20 +186,6 @@ class LogisticRegression(PrivateClassifier):
     def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
         number = self._n_classes()
         return (Softmax(number) if number > 2 else Logistic(),)
-
-    def predict_proba(self, X: Rows) -> Floats:
-        """The probability of each class."""
-        margins = self.decision_function(X)
-        logits = (
-            np.stack([np.zeros_like(margins), margins], axis=1) if margins.ndim == 1 else margins
-        )
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True))
-
-    def predict_log_proba(self, X: Rows) -> Floats:
-        """The logarithm of the probability of each class."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
 
 
 class LinearSVC(PrivateClassifier):

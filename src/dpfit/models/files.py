@@ -19,6 +19,7 @@ from dpfit.models.classifiers import PrivateClassifier, sorted_classes
 from dpfit.models.inputs import Floats
 from dpfit.models.linear import PrivateModel
 from dpfit.models.location import PrivateLocation
+from dpfit.models.network import NetworkModel
 from dpfit.models.scaling import Scaling
 from dpfit.models.table import ESTIMATORS
 from dpfit.privacy import Budget, Guarantee
@@ -200,11 +201,14 @@ def _check_shapes(model: PrivateEstimator) -> None:
     else:
         columns = columns if model.schema is None else len(model.schema.names)
         lines = len(model.classes_) if isinstance(model, PrivateClassifier) else 1
-        coef, intercept = model.scaling_.unscaled(model.weights_)
-        fits = coef.shape == (lines if lines > 2 else 1, columns)
-        fits &= (np.size(model.coef_), np.size(model.intercept_)) == (coef.size, intercept.size)
-        finite = bool(np.isfinite(model.weights_).all())
-        fits = fits and finite and _is_read_off(coef, intercept, model)
+        if isinstance(model, NetworkModel):
+            fits = model.weights_.shape == (model.network_loss.size(columns),)
+        else:
+            coef, intercept = model.scaling_.unscaled(model.weights_)
+            fits = coef.shape == (lines if lines > 2 else 1, columns)
+            fits &= (np.size(model.coef_), np.size(model.intercept_)) == (coef.size, intercept.size)
+            fits = fits and _is_read_off(coef, intercept, model)
+        fits = fits and bool(np.isfinite(model.weights_).all())
         if isinstance(model, PrivateClassifier):
             fits &= np.array_equal(sorted_classes(model.classes_), model.classes_)
     if not fits:

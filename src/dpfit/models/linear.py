@@ -30,6 +30,7 @@ from dpfit.models.inputs import (
     labels_of,
     require_as_many,
     require_numbers,
+    row_products,
     validated,
 )
 from dpfit.models.intervals import Ends, NoiseInterval, noise_bound
@@ -255,6 +256,14 @@ class PrivateModel(PrivateEstimator):
                 "number near it that was not read off the data"
             )
         return n, most, None
+
+    def _set_weights(self, weights: Floats, scaling: Scaling) -> None:
+        """Set the fitted attributes that follow from the released weights."""
+        raise NotImplementedError
+
+    def _outputs(self, rows: Matrix) -> Floats:
+        """Return what the weights make of scaled rows."""
+        return row_products(rows, self.weights_)
 
     def _release(
         self, rows: Matrix, labels: Values, user_ids: Column = None

@@ -15,9 +15,10 @@ from dpfit.data.schema import Number
 from dpfit.losses import GemanMcClure, Huber, QuantileHuber, Squared
 from dpfit.losses.base import Loss
 from dpfit.models.base import atomic_fit
-from dpfit.models.inputs import Column, Floats, Rows, as_numbers, require_numbers, row_products
+from dpfit.models.inputs import Column, Floats, Rows, as_numbers, require_numbers
 from dpfit.models.leaks import is_from_data, warn_of_score
 from dpfit.models.linear import PrivateModel
+from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 from dpfit.privacy.validate import positive, real
 
@@ -52,15 +53,18 @@ class PrivateRegressor(RegressorMixin, PrivateModel):  # type: ignore[misc]
         if self.y_bounds is None and is_from_data(self.bounds):
             assert_all_finite(labels, input_name="y")  # the records are read for their range anyway
         release, scaling, weights = self._release(rows, as_numbers(labels), user_ids)
-        self.weights_ = weights
-        coefficients, intercept = scaling.unscaled(weights)
-        self.coef_, self.intercept_ = coefficients[0], float(intercept[0])
+        self._set_weights(weights, scaling)
         self._set_fitted(release, scaling)
         return self
 
+    def _set_weights(self, weights: Floats, scaling: Scaling) -> None:
+        self.weights_ = weights
+        coefficients, intercept = scaling.unscaled(weights)
+        self.coef_, self.intercept_ = coefficients[0], float(intercept[0])
+
     def predict(self, X: Rows) -> Floats:
         """Predictions in the units of the labels; rows are bounded as in training."""
-        shares = row_products(self._rows(X), self.weights_)
+        shares = self._outputs(self._rows(X))
         middle, half = self.scaling_.label_range
         return np.asarray(middle + half * shares)
 

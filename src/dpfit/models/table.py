@@ -34,10 +34,16 @@ ESTIMATORS = {
         Estimator("HuberRegressor", "dpfit.models.regressors", "huber"),
         Estimator("RobustRegressor", "dpfit.models.regressors", "robust"),
         Estimator("QuantileRegressor", "dpfit.models.regressors", "quantile"),
+        Estimator("NetworkRegressor", "dpfit.models.network", "network"),
+        Estimator("NetworkClassifier", "dpfit.models.network", "network", is_classifier=True),
         Estimator("BoundedMean", "dpfit.models.location"),
         Estimator("GeometricMedian", "dpfit.models.location"),
     )
 }
 
-COMMANDS = {row.command: row for row in ESTIMATORS.values() if row.command}
-"""The estimators of the command line, by their names there."""
+COMMANDS = {
+    command: tuple(row for row in ESTIMATORS.values() if row.command == command)
+    for command in dict.fromkeys(row.command for row in ESTIMATORS.values() if row.command)
+}
+"""The estimators of the command line, by their names there: at most one that predicts a number, and
+one that predicts a class."""

@@ -3,6 +3,7 @@
 KINDS: dict[str, tuple[str, str]] = {
     "above_threshold": ("dpfit.mechanisms.above_threshold", "AboveThreshold"),
     "adaptive": ("dpfit.solvers.descents.adaptive", "Adaptive"),
+    "advice": ("dpfit.core.notes", "Advice"),
     "alternating_sampler": ("dpfit.samplers.alternating_sampler", "AlternatingSampler"),
     "answer": ("dpfit.core.problem", "Answer"),
     "approximate": ("dpfit.privacy.event", "Approximate"),
@@ -104,6 +105,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "localized_sample": ("dpfit.legacy.gibbs", "LocalizedSample"),
     "loss_absolute": ("dpfit.losses.glm", "Absolute"),
     "loss_custom": ("dpfit.losses.custom", "CustomLoss"),
+    "loss_dense_layers": ("dpfit.losses.dense", "DenseLayers"),
     "loss_distance": ("dpfit.losses.vector", "Distance"),
     "loss_gaussian_smoothed": ("dpfit.losses.smoothed", "GaussianSmoothed"),
     "loss_geman_mcclure": ("dpfit.losses.robust", "GemanMcClure"),
@@ -131,6 +133,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "narrowed": ("dpfit.solvers.gradient.robust_gd", "Narrowed"),
     "nearest": ("dpfit.solvers.gradient.localized", "Nearest"),
     "net_choice": ("dpfit.solvers.gibbs.exponential_net", "NetChoice"),
+    "network_tuning": ("dpfit.solvers.descents.network_rule", "NetworkTuning"),
     "noisy_answers": ("dpfit.legacy.additive", "read_noisy_answers"),
     "noisy_counts": ("dpfit.legacy.additive", "read_noisy_counts"),
     "noisy_gd": ("dpfit.legacy.descents", "noisy_gd"),

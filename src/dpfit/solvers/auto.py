@@ -14,12 +14,19 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from dpfit.core import Algorithm, Chosen, Considered, Forecast, LeftOut, Minimize, Plan, Tuning
+from dpfit.core.algorithm import Requirement
 from dpfit.core.registry import entries
 from dpfit.ledger.cost import cost_in_currency
 from dpfit.ledger.errors import NotChargeable
 from dpfit.privacy import Budget
 from dpfit.privacy.cost import CURRENCIES
 from dpfit.privacy.validate import option
+
+LINEAR_PARAMETERS = Requirement(
+    "parameters that are coefficients of columns: it compares predicted risks, which networks lack",
+    "pass solver='noisy_gd', which takes any loss",
+    lambda problem, budget, options: not problem.loss.has_own_parameters,
+)
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,7 @@ class Auto(Algorithm[Minimize]):
     supports: ClassVar[frozenset[str]] = frozenset(
         {"ridge", "domain", "centre", "trust_ball", "ridge_map", "population"}
     )
+    requires = (LINEAR_PARAMETERS,)
     tier = "recommended"
     listed = False
 

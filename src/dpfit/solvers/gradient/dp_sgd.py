@@ -43,6 +43,7 @@ from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, calibrate, event
 from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.validate import in_safe_range, integer, option, positive, real
+from dpfit.solvers.descents.network_rule import sampled_rule
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -195,13 +196,15 @@ class SampledDescent(Loop):
         return Work(gradients=gradients, passes=gradients / self.problem.n)
 
     @property
-    def risk(self) -> Risk:
+    def risk(self) -> Risk | None:
         """Textbook estimate for averaged descent, at most the start's: ``distance * clip_norm``.
 
         distance**2 / (2 S) + S / steps * (variance of the noise + variance of the sampling) / 2,
         for a total step size S = steps * learning_rate / (1 - momentum).
         """
         problem, rate = self.problem, self.batch / self.problem.n
+        if problem.loss.has_own_parameters:
+            return None
         time = self.steps * self.learning_rate / (1 - self.momentum)
         noise = problem.dimension * (self.noise_multiplier * self.sensitivity / self.batch) ** 2
         sampling = (1 - rate) * self.clip_norm**2 / self.batch
@@ -345,7 +348,9 @@ _BOUNDED = Requirement(
     "gradients with a bound",
     "pass clip_norm, or bound the labels or the domain",
     lambda problem, budget, options: (
-        options.get("clip_norm") is not None or math.isfinite(_steepest(problem, budget.relation))
+        options.get("clip_norm") is not None
+        or problem.loss.has_own_parameters
+        or math.isfinite(_steepest(problem, budget.relation))
     ),
 )
 
@@ -407,6 +412,11 @@ class DPSGD(Algorithm[Minimize]):
         (1.0, True)
         """
         relation, constants = budget.relation, problem.constants(budget.relation)
+        if problem.loss.has_own_parameters:
+            rule = sampled_rule(problem, budget, steps, momentum, clip_norm)
+            steps, clip_norm = rule.steps, rule.clip_norm
+            batch = rule.batch if batch is None else batch
+            learning_rate = rule.learning_rate if learning_rate is None else learning_rate
         strength = budget.gaussian_mu / (2 if relation == "replace" else 1)
         signal = strength * problem.n / math.sqrt(problem.dimension)
         curvature = constants.smoothness + problem.ridge

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Example, Minimize, Plan, Step
-from dpfit.core.algorithm import BOUNDED
+from dpfit.core.algorithm import BOUNDED, Requirement
 from dpfit.core.examples import opposite_records
 from dpfit.losses.custom import declared_basis
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
@@ -30,6 +30,7 @@ from dpfit.solvers.descents.label_mean import (
     label_mean_share,
     split,
 )
+from dpfit.solvers.descents.network_rule import tune_network
 from dpfit.solvers.descents.optimizer import Optimizer
 from dpfit.solvers.descents.predicted import predicted_risk
 from dpfit.solvers.descents.rule import tune_descent
@@ -37,6 +38,23 @@ from dpfit.solvers.descents.scales import user_radius
 
 PAIRS = 3.0
 """Distance of two users' mean gradients within which they count as near, in units of the radius."""
+
+CLIPPABLE = Requirement(
+    BOUNDED.text,
+    BOUNDED.hint,
+    lambda problem, budget, options: (
+        problem.loss.has_own_parameters or BOUNDED.holds(problem, budget, options)
+    ),
+)
+"""Networks have a default clip norm: their gradients have no bound of their own."""
+
+STEP_SIZE = Requirement(
+    "step_size to be left out: it follows from the constants of this loss",
+    "leave it out, or bring a loss with parameters of its own",
+    lambda problem, budget, options: (
+        options.get("step_size") is None or problem.loss.has_own_parameters
+    ),
+)
 
 
 class NoisyGD(Algorithm[Minimize]):
@@ -52,6 +70,8 @@ class NoisyGD(Algorithm[Minimize]):
     clip_norm : float, optional
         By default a fraction of the Lipschitz constant that falls as the noise grows. Where users
         are protected, the radius of a user's mean gradient: 0.4 / sqrt(rows_per_user) of it.
+    step_size : float, optional
+        Of losses with parameters of their own, such as networks. By default 1, less at much noise.
     filtered : bool, default=False
         Take filtered means of users (`dpfit.mechanisms.filtered_mean`) in place of clipped ones:
         the descent halts where too many users disagree. More noise: for users that no norm bounds.
@@ -76,7 +96,7 @@ class NoisyGD(Algorithm[Minimize]):
     solves = Minimize
     guarantees = ("approximate", "gdp", "zcdp")
     units = ("record", "user")
-    requires = (BOUNDED,)
+    requires = (CLIPPABLE, STEP_SIZE)
     supports = frozenset({"ridge", "domain", "centre", "trust_ball", "ridge_map"})
     tier = "recommended"
     auto_candidate = True
@@ -92,6 +112,7 @@ class NoisyGD(Algorithm[Minimize]):
         *,
         max_passes: int = 300,
         clip_norm: float | None = None,
+        step_size: float | None = None,
         filtered: bool = False,
         optimizer: str | Optimizer = "momentum",
     ) -> Plan:
@@ -106,6 +127,12 @@ class NoisyGD(Algorithm[Minimize]):
         multiplier = calibrate(Gaussian, budget).noise_multiplier
         if optimizer != "momentum":
             return _optimized(problem, budget, passes, clip_norm, multiplier, optimizer)
+        if problem.loss.has_own_parameters:
+            network = tune_network(
+                problem, budget.relation, multiplier, max_passes=passes, clip_norm=clip_norm,
+                step_size=step_size, per=budget.unit,
+            )  # fmt: skip
+            return trajectory_step(network, budget)
 
         def descent(multiplier: float, steps: int) -> Descent:
             return tune_descent(

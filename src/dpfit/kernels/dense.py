@@ -1,0 +1,139 @@
+"""Sums of clipped gradients of dense layers: norms without gradients, then one weighted product.
+
+With ``a`` entering a layer and ``delta`` the derivative in what it sums up, a record's gradient in
+weights and biases is ``delta (a, 1)^T``. Its squared norm is ``norm(delta)**2 (norm(a)**2 + 1)``,
+and the squared norm of all layers is the sum. Each ``delta`` is scaled by ``w = min(1 / C, 1 /
+norm)``; then the sum over a chunk of m records, in units of C, is a product of two matrices for
+each layer.
+
+Why the declared sensitivity holds for any input. Let ``u = 2**-53``. In real arithmetic a scaled
+record is a vector of norm at most 1, up to a relative error of ``(d + 16) u``: norm, quotient and
+product are rounded. Records whose norm is not finite add zero. By the theorem of
+`dpfit.kernels.rounding` the computed sum of a chunk is off by at most ``gamma(m + 1) m``, whatever
+the order of additions; two neighbouring sums err by at most twice this number. So records are
+scaled to ``C (1 - 2**-18)``, which covers ``2 gamma(m + 1) m < 2**-35`` and the other errors. Sums
+of chunks are rounded to the grid and added as integers.
+
+The proof is for one replaced record, and for rows of ``a`` and ``delta`` that depend on their own
+records alone. BLAS does not state that the last bits of a row are independent of the others, and an
+added record moves the limits between chunks: hence arithmetic is *idealised*.
+Statement with numbers: docs/explanation/networks.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpfit.kernels.bounds import Limits
+from dpfit.kernels.guarded_rows import write_guarded
+from dpfit.kernels.rows import width_of
+from dpfit.losses.dense import DenseLayers
+from dpfit.losses.guards import clip_gradients
+from dpfit.noise.source import Floats, Steps
+
+CHUNK = 256
+"""Records of a product of matrices; larger chunks fall out of the cache."""
+
+MARGIN = 1 - 2.0**-18
+"""Factor of the clip norm that covers rounding errors: of a record, and of the sum of a chunk."""
+
+
+def gradients(
+    first: int,
+    last: int,
+    X: Any,
+    y: Floats,
+    picks: Steps,
+    count: int,
+    each: int,
+    thetas: Floats,
+    loss: DenseLayers,
+    bounds: tuple[Any, ...],
+    inverse: float,
+    valued: bool,
+    values: Floats,
+    sums: Floats,
+) -> None:
+    """Add values and gradients of blocks ``first .. last``; an inverse step rounds their sums."""
+    start, stop, clip = first * count // each, last * count // each, Limits(*bounds).clip
+    rows, labels, usable = _buffers(X)
+    unit = clip if math.isfinite(clip) else 1.0
+    for low in range(start, stop, CHUNK):
+        size = min(CHUNK, stop - low)
+        # Whole steps are exact in any block; a block gets no more records than it is made for.
+        b = first + (low - start) * (last - first) // max(1, stop - start)
+        write_guarded(X, y, picks, low, bounds, rows[:size], labels[:size], usable[:size])
+        for k, theta in enumerate(thetas):
+            found = chunk_sum(loss, theta, rows[:size], labels[:size], usable[:size], clip)
+            sums[b, k] += np.rint(found * (clip * inverse)) if inverse > 0.0 else found * unit
+            if valued:
+                losses = loss.value(theta, rows[:size], labels[:size])
+                values[b, k] += losses[usable[:size] & np.isfinite(losses)].sum()
+
+
+def rounded_gradients(
+    X: Any, y: Floats, picks: Steps, theta: Floats, loss: DenseLayers, bounds: tuple[Any, ...],
+    inverse: float,
+) -> Floats:  # fmt: skip
+    """Return the clipped gradient of each picked record, in whole steps."""
+    parts, (rows, labels, usable) = [np.empty((0, len(theta)))], _buffers(X)
+    for low in range(0, len(picks), CHUNK):
+        size = min(CHUNK, len(picks) - low)
+        write_guarded(X, y, picks, low, bounds, rows[:size], labels[:size], usable[:size])
+        terms = loss.gradient(theta, rows[:size], labels[:size])
+        terms[~usable[:size]] = 0.0
+        parts.append(np.rint(clip_gradients(terms, Limits(*bounds).clip) * inverse))
+    return np.concatenate(parts)
+
+
+def chunk_sum(
+    loss: DenseLayers, theta: Floats, rows: Floats, labels: Floats, usable: Any, clip: float
+) -> Floats:
+    """Return the sum of the clipped gradients of a chunk, in units of a finite ``clip``."""
+    layers = loss.layers(theta, rows.shape[1])
+    values = loss.forward(layers, rows)
+    entered, slopes = values[:-1], loss.backward(layers, values, labels)
+    weights = record_weights(ghost_norms(entered, slopes), usable, clip)
+    return weighted_sum(entered, slopes, weights)
+
+
+def ghost_norms(entered: Sequence[Floats], slopes: Sequence[Floats]) -> Floats:
+    """Return the norm of each record's gradient; infinite or NaN if it is not finite."""
+    with np.errstate(all="ignore"):
+        return np.sqrt(
+            sum(_squares(d) * (_squares(a) + 1) for a, d in zip(entered, slopes, strict=True))
+        )
+
+
+def record_weights(norms: Floats, usable: Any, clip: float) -> Floats:
+    """Return what scales each gradient into the unit ball, in units of a finite ``clip``."""
+    with np.errstate(all="ignore"):
+        # With an infinite clip norm, that is no bound, gradients stay as they are.
+        longest = np.maximum(norms / MARGIN, clip) if math.isfinite(clip) else np.ones_like(norms)
+        weights = 1.0 / longest
+    return np.where(usable & np.isfinite(norms), weights, 0.0)
+
+
+def weighted_sum(entered: Sequence[Floats], slopes: Sequence[Floats], weights: Floats) -> Floats:
+    """Return the weighted sum of all records' gradients, as a flat vector."""
+    dropped = weights == 0.0
+    parts = []
+    for a, d in zip(entered, slopes, strict=True):
+        if dropped.any():
+            # Zero times infinity is not a number.
+            a, d = (np.where(dropped[:, np.newaxis], 0.0, each) for each in (a, d))
+        scaled = d * weights[:, np.newaxis]
+        parts += [(a.T @ scaled).ravel(), scaled.sum(axis=0)]
+    return np.concatenate(parts)
+
+
+def _squares(vectors: Floats) -> Floats:
+    return np.asarray(np.einsum("ij,ij->i", vectors, vectors))
+
+
+def _buffers(X: Any) -> tuple[Floats, Floats, Any]:
+    return np.empty((CHUNK, width_of(X))), np.empty(CHUNK), np.empty(CHUNK, dtype=np.bool_)
