@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpfit.core import Algorithm, Example, Minimize, Plan, Step
 from dpfit.core.algorithm import BOUNDED, Requirement
 from dpfit.core.examples import opposite_records
@@ -202,16 +199,3 @@ def _filtered(problem: Minimize, budget: Budget, rounds: int, clip_norm: float |
 
 
 noisy_gd = NoisyGD()
-
-
-# Names that last_iterate_gd, dp_sgd and the Gibbs samplers import until they have moved.
-__all__ = ["NoisyGD", "noisy_gd", "opposite_records", "require_minimize", "start"]
-
-
-def require_minimize(name: str, problem: object, budget: Budget) -> None:
-    """Nothing: `Algorithm.plan` checks the problem."""
-
-
-def start(problem: Minimize) -> NDArray[np.float64]:
-    """Return the public start."""
-    return problem.origin
