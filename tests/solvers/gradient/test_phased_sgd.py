@@ -230,6 +230,18 @@ def test_a_ridge_acts_between_records_so_a_missing_one_costs_no_more():
     assert abs(whole[0] - less[0]) <= 1e-12
 
 
+@pytest.mark.parametrize("phases", [1, 2, 4])
+def test_every_phase_descends_to_the_minimum_with_the_ridge(phases):
+    """A quadratic of curvature 1 with a ridge of 1/2: the label 0.9 gives 0.6."""
+    n, problem = 6000, Minimize(
+        n=6000, loss=Huber(9.0), bounds=Bounds(1.0, -1, 1), n_features=1, ridge=0.5
+    )
+    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
+    plan = phased_sgd.plan(problem, Budget(mu=1e4), phases=phases, time=30.0, clip_norm=9.0)
+    found = plan.run(InMemory(signs[:, np.newaxis], 0.9 * signs), random_state=1).output
+    assert found[0] == pytest.approx(0.6, abs=0.01)
+
+
 def test_points_stay_in_the_ball_between_records():
     """A centre outside of it would draw them out, and a record would move them back."""
     ball = L2Ball(1, 0.1)

@@ -202,7 +202,7 @@ class Phases:
             problem = replace(problem, loss=GaussianSmoothed(loss, width))
         kind, multiplier = self.noise.noise, self.noise.noise_multiplier
         return [
-            OnePass(problem, self.relation, kind, multiplier, step, self.clip_norm)
+            OnePass(problem, self.relation, kind, multiplier, step, self.clip_norm, 1 / self.count)
             for step in steps
         ]
 
