@@ -3,6 +3,7 @@
     python benchmarks/one_pass.py            all bars, 20 seeds (about twenty minutes)
     python benchmarks/one_pass.py --quick    10,000 records, 3 seeds, under 45 seconds
     python benchmarks/one_pass.py --json     machine-readable, with the bars
+    python benchmarks/one_pass.py --tune     the rule of `phased_sgd`, on problems drawn apart
 
 Epsilon 1, delta 1e-6, replace-one, 20 columns. Excess risk is over the best parameter on the test
 set, 1e6 records that all solvers of a row share. Solvers of a row get the same training records.
@@ -40,6 +41,7 @@ from dpfit.losses import Absolute, Bounds, GaussianSmoothed, Hinge, Logistic
 from dpfit.losses.glm import GLM
 from dpfit.mechanisms.vector_noise import VectorNoise
 from dpfit.privacy import Budget, calibrate
+from dpfit.solvers.descents import phases
 from dpfit.solvers.gradient.localized import localized
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.gradient.phased_sgd import phased_sgd
@@ -59,17 +61,20 @@ class Task:
     norm: float
     power: float = 0.0
     n_test: int = 1_000_000
+    columns: int = COLUMNS
+    truth: int = 7
 
     def problem(self, n: int) -> Minimize:
         bounds = Bounds(1.0) if self.loss.binary_labels else Bounds(1.0, -1.0, 1.0)
-        return Minimize(n=n, loss=self.loss, bounds=bounds, n_features=COLUMNS)
+        return Minimize(n=n, loss=self.loss, bounds=bounds, n_features=self.columns)
 
     def draw(self, seed: int, n: int) -> tuple[Floats, Floats]:
         """Rows on the unit sphere, with labels by a logistic model or by a contaminated line."""
         rng = np.random.default_rng([seed, 20])
-        rows = rng.standard_normal((n, COLUMNS)) / np.arange(1.0, COLUMNS + 1) ** self.power
+        rows = rng.standard_normal((n, self.columns))
+        rows /= np.arange(1.0, self.columns + 1) ** self.power
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        theta = np.random.default_rng(7).standard_normal(COLUMNS)
+        theta = np.random.default_rng(self.truth).standard_normal(self.columns)
         margins = rows @ (self.norm * theta / np.linalg.norm(theta))
         if self.loss.binary_labels:
             return rows, np.where(rng.random(n) < expit(margins), 1.0, -1.0)
@@ -91,7 +96,7 @@ class Task:
             value, slope = gradient(rows, labels, theta, smooth)
             return value / len(labels), slope / len(labels)
 
-        found = minimize(objective, np.zeros(COLUMNS), jac=True, method="L-BFGS-B").x
+        found = minimize(objective, np.zeros(self.columns), jac=True, method="L-BFGS-B").x
         return self.risk(found)
 
     def risk(self, theta: Floats) -> float:
@@ -286,15 +291,48 @@ def fit_file(path: str, limit: int) -> dict[str, Any]:
     }
 
 
+def tune(seeds: int = 4) -> None:
+    """Print the geometric mean excess for candidates of the rule, rows round and skewed."""
+    losses: dict[str, GLM] = {"logistic": Logistic(), "hinge": Hinge(), "absolute": Absolute()}
+    drawn = {
+        "round": (
+            ("logistic", 3.0, 0.0, 8, 30_000), ("logistic", 5.0, 0.0, 30, 150_000),
+            ("hinge", 5.0, 0.0, 12, 60_000), ("absolute", 0.7, 0.0, 10, 40_000),
+            ("absolute", 0.9, 0.0, 30, 200_000), ("logistic", 5.0, 0.3, 15, 12_000),
+        ),
+        "skewed": (
+            ("logistic", 5.0, 0.7, 12, 60_000), ("logistic", 12.0, 1.3, 30, 150_000),
+            ("hinge", 8.0, 1.0, 15, 100_000), ("logistic", 9.0, 0.8, 25, 80_000),
+        ),
+    }  # fmt: skip
+    usual = phases.TUNING
+    for kind, cases in drawn.items():
+        tasks = [
+            (Task(losses[loss], norm, power, 300_000, columns, truth=77), n)
+            for loss, norm, power, columns, n in cases
+        ]
+        for growth in (1.0, 1.5, 2.0):
+            for skewed in (0.0, 0.002, 0.01, 0.05, 1.0):
+                phases.TUNING = replace(usual, growth=growth, skewed=skewed)
+                found = [measured(task, n, phased_sgd, seeds)["excess"] for task, n in tasks]
+                mean = math.exp(float(np.mean(np.log(np.maximum(found, 1e-6)))))
+                print(f"{kind:8} growth {growth} skewed {skewed}: {mean:.3g}", flush=True)
+    phases.TUNING = usual
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--tune", action="store_true")
     parser.add_argument("--fit", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--limit", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.fit:
         print(json.dumps(fit_file(options.fit, options.limit)))
+        return 0
+    if options.tune:
+        tune()
         return 0
     result = measure(options.quick)
     if options.json:

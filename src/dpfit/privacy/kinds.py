@@ -144,7 +144,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "per_user": ("dpfit.legacy.plans", "read_per_user"),
     "perturbed_minimizer": ("dpfit.solvers.perturbation.objective_perturbation", "PerturbedMinimizer"),
     "perturbed_sample": ("dpfit.solvers.gibbs.perturbed_sample", "PerturbedSample"),
-    "phases_tuning": ("dpfit.solvers.gradient.phased_sgd", "PhasesTuning"),
+    "phases_tuning": ("dpfit.solvers.descents.phases", "PhasesTuning"),
     "play": ("dpfit.core.problem", "Interact"),
     "poisson_sampling": ("dpfit.mechanisms.aggregates.sampling", "Poisson"),
     "power_answer_noise": ("dpfit.legacy.additive", "read_power_answer_noise"),

@@ -38,8 +38,9 @@ from dpfit.mechanisms.vector_noise import VectorNoise
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Budget
 from dpfit.solvers.descents.one_pass import MARKS, OnePass
+from dpfit.solvers.descents.phases import Phases, remaining, sampling_variance, shares_of
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.gradient.phased_sgd import Phases, phased_sgd, remaining, sampling_variance
+from dpfit.solvers.gradient.phased_sgd import phased_sgd
 
 RELATIONS = ("replace", "add_remove")
 BUDGET = Budget(epsilon=1, delta=1e-6)
@@ -233,8 +234,9 @@ def test_a_ridge_acts_between_records_so_a_missing_one_costs_no_more():
 @pytest.mark.parametrize("phases", [1, 2, 4])
 def test_every_phase_descends_to_the_minimum_with_the_ridge(phases):
     """A quadratic of curvature 1 with a ridge of 1/2: the label 0.9 gives 0.6."""
-    n, problem = 6000, Minimize(
-        n=6000, loss=Huber(9.0), bounds=Bounds(1.0, -1, 1), n_features=1, ridge=0.5
+    n, problem = (
+        6000,
+        Minimize(n=6000, loss=Huber(9.0), bounds=Bounds(1.0, -1, 1), n_features=1, ridge=0.5),
     )
     signs = np.where(np.arange(n) % 2, 1.0, -1.0)
     plan = phased_sgd.plan(problem, Budget(mu=1e4), phases=phases, time=30.0, clip_norm=9.0)
@@ -424,8 +426,8 @@ def test_the_predicted_risk_is_that_of_a_quadratic():
     found = Phases(problem, "replace", noise, 50.0, phases, factor=3.0)
     design = Design(np.ones(1), np.array([4.0]), 2.0, errors=1e-9, gradient_noise=spread**2)
     rng, points = np.random.default_rng(8), np.zeros(6000)
-    for step_size in (found.step_size(6.0, i) for i in range(phases)):
-        kept, count = [], n // phases
+    for i, share in enumerate(shares_of(phases)):
+        step_size, kept, count = found.step_size(6.0, i), [], round(n * share)
         for t in range(count):
             points = points - step_size * (points - 2.0 - spread * rng.standard_normal(6000))
             if t >= count // 2:
@@ -595,7 +597,7 @@ def test_a_map_with_a_ridge_a_domain_or_a_pure_budget_is_refused(problem, budget
 @pytest.mark.parametrize(
     ("problem", "options", "message"),
     [
-        (problem_of(Logistic(), 5), {"phases": 3}, "3 phases need n of at least 6"),
+        (problem_of(Logistic(), 5), {"phases": 3}, "3 phases need n of at least 10"),
         (problem_of(Logistic(), 100), {"phases": 1, "time": 900.0}, "reduce step_size"),
         (problem_of(Hinge(), 100, ridge=1.0), {"phases": 1, "time": 900.0}, "reduce step_size"),
         (problem_of(Hinge().enveloped(0.5), 100), {}, "a kink with a closed form"),
