@@ -186,7 +186,7 @@ class PhasedSGD(Algorithm[Minimize]):
         mapped: bool = False,
         by_blocks: bool = False,
     ) -> Plan:
-        """Return phases of equal size; their number and length have the least predicted risk."""
+        """Return phases; their number and length have the least predicted risk."""
         integer("max_passes", max_passes)
         counts = range(1, TUNING.most_phases + 1) if phases is None else [integer("phases", phases)]
         if problem.n < least_records(counts[0]):
