@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,8 @@ class PhasesTuning(Tuning):
     matrix_share, span : float
         Fraction of the squared GDP budget for the second moments of ``mapped``, and the norm that
         rows are shortened to behind the map, in root mean squares.
+    flattest : float
+        Least second moment over the largest one that the map tells apart.
     """
 
     kind = "phases_tuning"
@@ -63,6 +65,7 @@ class PhasesTuning(Tuning):
     stability: float = 1.0
     matrix_share: float = 0.07
     span: float = 1.2
+    flattest: float = 1e-5
 
 
 TUNING = PhasesTuning()
@@ -116,7 +119,8 @@ class Phases:
 
     def _smooth(self, step_size: float) -> Minimize:
         """Return the problem with a kink smoothed for steps of this size."""
-        problem, loss = self.problem, self.problem.loss
+        problem = self.problem
+        loss: Any = problem.loss
         if problem.constants(self.relation, everywhere=True).smooth:
             return problem
         width = smoothing_width(loss.kink, problem.bounds.row_norm, step_size, problem.ridge)

@@ -42,7 +42,7 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import Composed, Gaussian
 from dpfit.privacy.validate import integer, positive
 from dpfit.solvers.descents.phases import TUNING, candidates, least_records, shares_of
-from dpfit.solvers.gradient.preconditioned_gd import (
+from dpfit.solvers.descents.second_moments import (
     MappedRows,
     SecondMoments,
     isotropic_preconditioner,
@@ -108,7 +108,9 @@ class BehindMap(Binding):
     def __call__(self, plan: Plan, released: Mapping[str, Any]) -> Plan:
         values, vectors = np.linalg.eigh(np.asarray(released[self.stage]))
         bounds = plan.final.problem.bounds  # type: ignore[attr-defined]
-        geometry = isotropic_preconditioner(values, self.floor, bounds.row_norm, TUNING.span)
+        geometry = isotropic_preconditioner(
+            values, self.floor, bounds.row_norm, TUNING.span, TUNING.flattest
+        )
         matrix = (vectors * np.sqrt(geometry.squares)) @ vectors.T
         packed = tuple(pack(matrix).tolist())
         seen, ratio = replace(bounds, row_norm=geometry.usual), geometry.usual / bounds.row_norm
