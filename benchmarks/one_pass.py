@@ -1,14 +1,13 @@
 """What one pass costs in accuracy and saves in time: `phased_sgd` against descents of many passes.
 
-    python benchmarks/one_pass.py            all bars, 20 seeds (about fifteen minutes)
+    python benchmarks/one_pass.py            all bars, 20 seeds (about twenty minutes)
     python benchmarks/one_pass.py --quick    10,000 records, 3 seeds, under 45 seconds
     python benchmarks/one_pass.py --json     machine-readable, with the bars
-    python benchmarks/one_pass.py --localized   `localized` against `noisy_gd`
-    python benchmarks/one_pass.py --parquet 2.5  a file of four times the memory that may be used
+    python benchmarks/one_pass.py --tune     the rule of `phased_sgd`, on problems drawn apart
 
 Epsilon 1, delta 1e-6, replace-one, 20 columns. Excess risk is over the best parameter on the test
 set, 1e6 records that all solvers of a row share. Solvers of a row get the same training records.
-No number of `phased_sgd` was set on these problems.
+No number of `phased_sgd` was set on these problems. The exit code is 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -42,6 +41,7 @@ from dpfit.losses import Absolute, Bounds, GaussianSmoothed, Hinge, Logistic
 from dpfit.losses.glm import GLM
 from dpfit.mechanisms.vector_noise import VectorNoise
 from dpfit.privacy import Budget, calibrate
+from dpfit.solvers.descents import phases
 from dpfit.solvers.gradient.localized import localized
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.gradient.phased_sgd import phased_sgd
@@ -61,17 +61,20 @@ class Task:
     norm: float
     power: float = 0.0
     n_test: int = 1_000_000
+    columns: int = COLUMNS
+    truth: int = 7
 
     def problem(self, n: int) -> Minimize:
         bounds = Bounds(1.0) if self.loss.binary_labels else Bounds(1.0, -1.0, 1.0)
-        return Minimize(n=n, loss=self.loss, bounds=bounds, n_features=COLUMNS)
+        return Minimize(n=n, loss=self.loss, bounds=bounds, n_features=self.columns)
 
     def draw(self, seed: int, n: int) -> tuple[Floats, Floats]:
         """Rows on the unit sphere, with labels by a logistic model or by a contaminated line."""
         rng = np.random.default_rng([seed, 20])
-        rows = rng.standard_normal((n, COLUMNS)) / np.arange(1.0, COLUMNS + 1) ** self.power
+        rows = rng.standard_normal((n, self.columns))
+        rows /= np.arange(1.0, self.columns + 1) ** self.power
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        theta = np.random.default_rng(7).standard_normal(COLUMNS)
+        theta = np.random.default_rng(self.truth).standard_normal(self.columns)
         margins = rows @ (self.norm * theta / np.linalg.norm(theta))
         if self.loss.binary_labels:
             return rows, np.where(rng.random(n) < expit(margins), 1.0, -1.0)
@@ -93,7 +96,7 @@ class Task:
             value, slope = gradient(rows, labels, theta, smooth)
             return value / len(labels), slope / len(labels)
 
-        found = minimize(objective, np.zeros(COLUMNS), jac=True, method="L-BFGS-B").x
+        found = minimize(objective, np.zeros(self.columns), jac=True, method="L-BFGS-B").x
         return self.risk(found)
 
     def risk(self, theta: Floats) -> float:
@@ -105,7 +108,7 @@ class Task:
 
 
 def measured(task: Task, n: int, solver: Algorithm[Minimize], seeds: int) -> dict[str, float]:
-    """Mean excess risk with its standard error, and the mean time of a fit, planning apart."""
+    """Mean excess risk with its standard error, and the median time of a fit, planning apart."""
     plan = solver.plan(task.problem(n), BUDGET)
     excess, seconds = [], []
     for seed in range(seeds):
@@ -122,70 +125,76 @@ def measured(task: Task, n: int, solver: Algorithm[Minimize], seeds: int) -> dic
     }
 
 
-def bars(quick: bool) -> dict[str, Any]:
-    """All rows, and for each bar the figure, the bar and whether it holds."""
-    seeds, n_test = (3, 100_000) if quick else (20, 1_000_000)
-    tasks = {
-        "hinge": Task(Hinge(), 7.0, n_test=n_test),
-        "logistic": Task(Logistic(), 6.6, n_test=n_test),
-        "absolute": Task(Absolute(), 1.0, n_test=n_test),
-    }
-    skewed = Task(Logistic(), 13.5, power=1.0, n_test=n_test)
-    rows: dict[str, Any] = {}
-    found: dict[str, tuple[float, float]] = {}
+ROUND = {"hinge": (Hinge(), 7.0), "logistic": (Logistic(), 6.6), "absolute": (Absolute(), 1.0)}
+"""Loss and norm of the true parameter of the problems whose rows have no preferred direction."""
 
-    def row(name: str, task: Task, n: int, solver: Algorithm[Minimize], runs: int = seeds) -> Any:
-        rows[name] = measured(task, n, solver, runs)
-        return rows[name]
+RATIOS = {
+    10_000: {"logistic": 6.5, "absolute": 12.0},
+    100_000: {"hinge": 1.7, "logistic": 4.5, "absolute": 3.0},
+}
+"""Largest excess risk over that of `noisy_gd` with 300 passes, by number of records and problem."""
 
-    sizes = {10_000: {"logistic": 6.5, "absolute": 12.0}}
-    if not quick:
-        sizes[100_000] = {"hinge": 1.7, "logistic": 4.5, "absolute": 3.0}
-    for n, ratios in sizes.items():
-        for name, most in ratios.items():
+
+class Report:
+    """Rows and bars as they are found; each row is shown at once."""
+
+    def __init__(self, seeds: int) -> None:
+        self.seeds = seeds
+        self.rows: dict[str, dict[str, float]] = {}
+        self.bars: list[dict[str, Any]] = []
+
+    def row(
+        self, name: str, task: Task, n: int, solver: Algorithm[Minimize], seeds: int = 0
+    ) -> dict[str, float]:
+        """Measure a solver."""
+        each = self.rows[name] = measured(task, n, solver, seeds or self.seeds)
+        print(
+            f"{name:44} {each['excess']:10.3g} +- {each['standard_error']:.1g} "
+            f"{each['seconds']:8.3f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+        return each
+
+    def bar(self, name: str, value: float, target: float) -> None:
+        """Keep a figure that must be at most its target."""
+        self.bars.append(
+            {"name": name, "value": value, "target": target, "holds": bool(value <= target)}
+        )
+
+
+def round_rows(report: Report, tasks: dict[str, Task], sizes: tuple[int, ...]) -> None:
+    """One pass against 300 and 20 passes where rows have no preferred direction."""
+    for n in sizes:
+        for name, most in RATIOS[n].items():
             task = tasks[name]
-            one = row(f"{name} {n} phased_sgd", task, n, phased_sgd)
-            many = row(f"{name} {n} noisy_gd 300", task, n, noisy_gd)
-            found[f"{name} {n}: excess over that of 300 passes"] = (
-                one["excess"] / many["excess"], most,
-            )  # fmt: skip
+            one = report.row(f"{name} {n} phased_sgd", task, n, phased_sgd)
+            many = report.row(f"{name} {n} noisy_gd 300", task, n, noisy_gd)
+            ratio = one["excess"] / many["excess"]
+            report.bar(f"{name} {n}: excess over that of 300 passes", ratio, most)
             if n == 100_000:
-                few = row(f"{name} {n} noisy_gd 20", task, n, noisy_gd.using(max_passes=20))
-                found[f"{name} {n}: excess over that of 20 passes"] = (
-                    one["excess"] / few["excess"], 0.1,
-                )  # fmt: skip
-                found[f"{name} {n}: time over that of 300 passes"] = (
-                    one["seconds"] / many["seconds"], 1 / 30,
-                )  # fmt: skip
-    if not quick:
-        million = row("hinge 1000000 phased_sgd", tasks["hinge"], 1_000_000, phased_sgd)
-        found["hinge 1000000: excess"] = (million["excess"], 1e-4)
-        if "mapped" in phased_sgd.options:
-            mapped = row(
-                "power law phased_sgd mapped", skewed, 100_000, phased_sgd.using(mapped=True)
-            )
-            many = row("power law noisy_gd 300", skewed, 100_000, noisy_gd)
-            found["power law: excess over that of 300 passes"] = (
-                mapped["excess"] / many["excess"], 2.0,
-            )  # fmt: skip
-            for passes in (5, 20, 300):
-                solver = preconditioned_gd.using(max_passes=passes)
-                row(f"power law preconditioned_gd {passes}", skewed, 100_000, solver)
-        row("power law phased_sgd", skewed, 100_000, phased_sgd)
-    pure = calibrate(VectorNoise("l2_laplace", 1.0, 5).event, Budget(epsilon=1))
-    variance = VectorNoise("l2_laplace", pure.noise_multiplier, 5).mean_square(1.0)
-    found["pure, 5 columns: noise in sensitivities"] = (math.sqrt(5 * variance), 5.5)
-    return {
-        "rows": rows,
-        "bars": {
-            name: {"figure": figure, "bar": bar, "holds": figure <= bar}
-            for name, (figure, bar) in found.items()
-        },
-    }
+                few = report.row(f"{name} {n} noisy_gd 20", task, n, noisy_gd.using(max_passes=20))
+                ratio = one["excess"] / few["excess"]
+                report.bar(f"{name} {n}: excess over that of 20 passes", ratio, 0.1)
+                ratio = one["seconds"] / many["seconds"]
+                report.bar(f"{name} {n}: time over that of 300 passes", ratio, 1 / 30)
 
 
-def localizations(seeds: int = 5) -> dict[str, Any]:
-    """Excess risk of `localized` around three solvers, beside `noisy_gd` on all records."""
+def skewed_rows(report: Report, n: int = 100_000) -> None:
+    """Columns whose scales fall like 1 / k: two passes behind a map."""
+    task = Task(Logistic(), 13.5, power=1.0)
+    mapped = report.row("power law phased_sgd mapped", task, n, phased_sgd.using(mapped=True))
+    report.row("power law phased_sgd", task, n, phased_sgd)
+    many = report.row("power law noisy_gd 300", task, n, noisy_gd)
+    ratio = mapped["excess"] / many["excess"]
+    report.bar("power law: mapped, excess over that of 300 passes", ratio, 2.0)
+    for passes in (5, 20, 300):
+        solver = preconditioned_gd.using(max_passes=passes)
+        report.row(f"power law preconditioned_gd {passes}", task, n, solver)
+
+
+def localizations(report: Report, task: Task, seeds: int = 5) -> None:
+    """`localized` around three solvers, beside `noisy_gd` on all records."""
     solvers = {
         "noisy_gd 300": noisy_gd,
         "localized noisy_gd": localized,
@@ -194,12 +203,35 @@ def localizations(seeds: int = 5) -> dict[str, Any]:
         "localized phased_sgd": localized.using(solver=phased_sgd),
         "localized output_perturbation": localized.using(solver=output_perturbation),
     }
-    task = Task(Logistic(), 6.6, n_test=200_000)
-    return {
-        f"logistic {n} {name}": measured(task, n, solver, seeds)
-        for n in (10_000, 100_000)
-        for name, solver in solvers.items()
-    }
+    for n in (10_000, 100_000):
+        for name, solver in solvers.items():
+            report.row(f"logistic {n} {name}, {seeds} seeds", task, n, solver, seeds)
+
+
+def pure_noise() -> float:
+    """Root mean square norm of the noise, in sensitivities, in 5 columns for epsilon 1."""
+    pure = calibrate(VectorNoise("l2_laplace", 1.0, 5).event, Budget(epsilon=1))
+    variance = VectorNoise("l2_laplace", pure.noise_multiplier, 5).mean_square(1.0)
+    return math.sqrt(5 * variance)
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """All rows and bars."""
+    report = Report(3 if quick else 20)
+    n_test = 100_000 if quick else 1_000_000
+    tasks = {name: Task(loss, norm, n_test=n_test) for name, (loss, norm) in ROUND.items()}
+    report.bar("pure, 5 columns: noise in sensitivities", pure_noise(), 5.5)
+    file = parquet_fit(0.02 if quick else 2.5, limited=not quick)
+    report.bar("file: reads of a block", file["blocks_read"] / file["blocks"], 1.0)
+    if not quick:
+        report.bar("file: memory limit over size", file["limit"] / file["file_bytes"], 0.25)
+    round_rows(report, tasks, (10_000,) if quick else (10_000, 100_000))
+    if not quick:
+        million = report.row("hinge 1000000 phased_sgd", tasks["hinge"], 1_000_000, phased_sgd)
+        report.bar("hinge 1000000: excess", million["excess"], 1e-4)
+        skewed_rows(report)
+        localizations(report, tasks["logistic"])
+    return {"seeds": report.seeds, "rows": report.rows, "file": file, "bars": report.bars}
 
 
 FILE_COLUMNS = 50
@@ -211,26 +243,33 @@ SCHEMA = Schema(
 )
 
 
-def parquet_fit(gigabytes: float) -> dict[str, Any]:
-    """Fit a hinge to a file in a process of its own; report its peak memory and what it read."""
+def parquet_fit(gigabytes: float, limited: bool) -> dict[str, Any]:
+    """Fit a hinge to a file in a process of its own; report its peak memory and what it read.
+
+    With ``limited`` the process may allocate a quarter of the size of the file.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path, rng, rows = Path(folder) / "rows.parquet", np.random.default_rng(0), 65_536
         names = [f"x{j}" for j in range(FILE_COLUMNS)]
         fields = [(name, pa.float64()) for name in (*names, "y")]
         options = {"compression": "none", "use_dictionary": False}
+        groups = math.ceil(gigabytes * 1e9 / (8 * rows * len(fields)))
         with parquet.ParquetWriter(path, pa.schema(fields), **options) as file:
-            for _ in range(math.ceil(gigabytes * 1e9 / (8 * rows * len(fields)))):
+            for _ in range(groups):
                 columns = dict(zip(names, rng.standard_normal((FILE_COLUMNS, rows)), strict=True))
                 columns["y"] = np.sign(columns["x0"] - columns["x1"])
                 file.write_table(pa.table(columns), row_group_size=rows)
         size = path.stat().st_size
-        command = [sys.executable, __file__, "--fit", str(path)]
+        limit = size // 4 if limited else 0
+        command = [sys.executable, __file__, "--fit", str(path), "--limit", str(limit)]
         found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    return found | {"file_bytes": size, "file_over_peak": size / found["peak_bytes"]}
+    return found | {"file_bytes": size, "limit": limit}
 
 
-def fit_file(path: str) -> dict[str, Any]:
+def fit_file(path: str, limit: int) -> dict[str, Any]:
     """Fit in one pass by blocks; count the blocks that are read."""
+    if limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     data, read = scan_parquet(path, SCHEMA), []
 
     def counted(number: int) -> Any:
@@ -252,31 +291,58 @@ def fit_file(path: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def tune(seeds: int = 4) -> None:
+    """Print the geometric mean excess for candidates of the rule, rows round and skewed."""
+    losses: dict[str, GLM] = {"logistic": Logistic(), "hinge": Hinge(), "absolute": Absolute()}
+    drawn = {
+        "round": (
+            ("logistic", 3.0, 0.0, 8, 30_000), ("logistic", 5.0, 0.0, 30, 150_000),
+            ("hinge", 5.0, 0.0, 12, 60_000), ("absolute", 0.7, 0.0, 10, 40_000),
+            ("absolute", 0.9, 0.0, 30, 200_000), ("logistic", 5.0, 0.3, 15, 12_000),
+        ),
+        "skewed": (
+            ("logistic", 5.0, 0.7, 12, 60_000), ("logistic", 12.0, 1.3, 30, 150_000),
+            ("hinge", 8.0, 1.0, 15, 100_000), ("logistic", 9.0, 0.8, 25, 80_000),
+        ),
+    }  # fmt: skip
+    usual = phases.TUNING
+    for kind, cases in drawn.items():
+        tasks = [
+            (Task(losses[loss], norm, power, 300_000, columns, truth=77), n)
+            for loss, norm, power, columns, n in cases
+        ]
+        for growth in (1.0, 1.5, 2.0):
+            for skewed in (0.0, 0.002, 0.01, 0.05, 1.0):
+                phases.TUNING = replace(usual, growth=growth, skewed=skewed)
+                found = [measured(task, n, phased_sgd, seeds)["excess"] for task, n in tasks]
+                mean = math.exp(float(np.mean(np.log(np.maximum(found, 1e-6)))))
+                print(f"{kind:8} growth {growth} skewed {skewed}: {mean:.3g}", flush=True)
+    phases.TUNING = usual
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--localized", action="store_true")
-    parser.add_argument("--parquet", type=float, metavar="GB")
+    parser.add_argument("--tune", action="store_true")
     parser.add_argument("--fit", metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--limit", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.fit or options.parquet or options.localized:
-        other = localizations if options.localized else lambda: parquet_fit(options.parquet)
-        print(json.dumps(fit_file(options.fit) if options.fit else other(), indent=1))
-        return
-    result = bars(options.quick)
+    if options.fit:
+        print(json.dumps(fit_file(options.fit, options.limit)))
+        return 0
+    if options.tune:
+        tune()
+        return 0
+    result = measure(options.quick)
     if options.json:
         print(json.dumps(result, indent=1))
-        return
-    for name, each in result["rows"].items():
-        print(
-            f"{name:36} {each['excess']:10.3g} +- {each['standard_error']:.1g} "
-            f"{each['seconds']:8.3f} s"
-        )
-    for name, each in result["bars"].items():
-        verdict = "holds" if each["holds"] else "FAILS"
-        print(f"{verdict} {name}: {each['figure']:.3g} (at most {each['bar']:.3g})")
+    else:
+        for each in result["bars"]:
+            verdict = "holds" if each["holds"] else "FAILS"
+            print(f"{verdict} {each['name']}: {each['value']:.3g} (at most {each['target']:.3g})")
+    return 0 if all(each["holds"] for each in result["bars"]) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -25,9 +25,9 @@ from dpfit.mechanisms.counting import Flags
 from dpfit.privacy import Budget
 from dpfit.solvers.descents.descent import trajectory_step
 from dpfit.solvers.descents.momentum import momentum_descent
+from dpfit.solvers.descents.second_moments import MappedRows
 from dpfit.solvers.gradient.dp_sgd import SampledDescent
 from dpfit.solvers.gradient.last_iterate_gd import LastIterateDescent
-from dpfit.solvers.gradient.preconditioned_gd import MappedRows
 
 QUIET = 0.8
 APPROXIMATE = {"epsilon": 1.0, "delta": AUDIT_DELTA}

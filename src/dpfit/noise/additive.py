@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from dpfit.noise.lattice import LIMIT, Grid, Norm
+from dpfit.noise.lattice import LIMIT, Grid, Norm, clamp
 from dpfit.noise.laws import Gaussian, GeneralizedGaussian, Laplace, Law
 from dpfit.noise.rounded import rounded, rounded_l2_laplace, rounded_linf_laplace
 from dpfit.noise.source import Floats, Source, Steps
@@ -203,7 +203,7 @@ def _add(
     if np.issubdtype(array.dtype, np.signedinteger):
         if grid is None:
             raise ValueError("integer values are steps of a grid: pass the grid, or pass floats")
-        steps = np.clip(array.astype(np.int64, copy=False), -LIMIT, LIMIT)
+        steps = clamp(array.astype(np.int64, copy=False), LIMIT)
         charged = sensitivity
     elif np.issubdtype(array.dtype, np.floating) and np.can_cast(array.dtype, np.float64):
         # Where there is less noise than the sensitivity, it is the noise that says how fine a grid
@@ -218,7 +218,7 @@ def _add(
     scale = math.nextafter(noise_multiplier * (charged / grid.step), math.inf)
     drawn = noise(scale, array.size, source).reshape(array.shape)
     # Values within LIMIT and noise within 2 * LIMIT add up in int64; what lies beyond LIMIT is cut.
-    return grid.values(np.clip(steps + drawn, -LIMIT, LIMIT))
+    return grid.values(clamp(steps + drawn, LIMIT))
 
 
 def _require_positive(name: str, value: float) -> None:

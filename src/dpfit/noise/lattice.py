@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -112,8 +112,7 @@ class Grid:
         # Multiplying by a power of two is exact, or far above the limit, or far below half a step.
         with np.errstate(all="ignore"):
             steps = np.rint(np.ldexp(exact, -int(self.exponent)))
-        bounded = np.clip(np.nan_to_num(steps, nan=0.0, posinf=LIMIT, neginf=-LIMIT), -LIMIT, LIMIT)
-        return np.asarray(bounded, dtype=np.int64)
+        return np.asarray(clamp(np.where(np.isnan(steps), 0.0, steps), LIMIT), dtype=np.int64)
 
     def sum(self, rows: npt.ArrayLike, bound: float) -> Steps:
         """Sum a matrix's rows exactly, entries clipped to ``[-bound, bound]`` and rounded.
@@ -134,8 +133,8 @@ class Grid:
         matrix = np.asarray(rows, dtype=np.float64)
         if matrix.ndim != 2:
             raise ValueError(f"rows must be a matrix, got an array with {matrix.ndim} axes")
-        steps = self.quantize(np.clip(matrix, -bound, bound))
-        if len(steps) * (int(self.quantize(bound)) + 1) <= LIMIT:
+        steps = self.quantize(clamp(matrix, bound))
+        if len(steps) * (bound / self.step + 2) <= LIMIT:
             return np.asarray(steps.sum(axis=0, dtype=np.int64))
         # The halves cannot overflow below 2**31 rows; Python integers put them together.
         high, low = steps >> 31, steps & (2**31 - 1)
@@ -155,6 +154,11 @@ class Grid:
 
 INTEGERS = Grid(0)
 """The grid of the integers, on which integer-valued queries need no rounding."""
+
+
+def clamp(values: Any, bound: float) -> Any:
+    """Clip to ``[-bound, bound]``; NaN stays. On few numbers it takes a third of `np.clip`."""
+    return np.minimum(np.maximum(values, -bound), bound)
 
 
 def _spread(dimension: int, norm: Norm) -> float:

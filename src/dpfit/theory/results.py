@@ -768,7 +768,7 @@ _LIU24 = (
         "One pass of clipped SGD in phases",
         "phased_sgd",
         "replaced",
-        "by equal parts and times that fall 2 to 4 times; the printed noise is twice the need",
+        "by growing parts and times that fall 2 to 4 times; the printed noise is twice the need",
     ),
 )
 

@@ -38,8 +38,9 @@ from dpfit.mechanisms.vector_noise import VectorNoise
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Budget
 from dpfit.solvers.descents.one_pass import MARKS, OnePass
+from dpfit.solvers.descents.phases import Phases, remaining, sampling_variance, shares_of
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.gradient.phased_sgd import Phases, phased_sgd, remaining, sampling_variance
+from dpfit.solvers.gradient.phased_sgd import phased_sgd
 
 RELATIONS = ("replace", "add_remove")
 BUDGET = Budget(epsilon=1, delta=1e-6)
@@ -116,6 +117,24 @@ def test_a_quadrature_of_64_nodes_expands_distances():
     nodes, weights = np.polynomial.hermite_e.hermegauss(64)
     weights = weights / weights.sum()
     assert movement_on(lambda e: float(weights @ np.sign(e + WIDTH * nodes))) > 1.4
+
+
+def test_clipped_steps_on_a_loss_of_points_expand_distances_and_are_refused():
+    """A convex quadratic of curvature 1, whose clipped gradient is that of no convex function."""
+    curvatures, clip, step_size = np.array([1.0, 0.01]), 0.1, 2.0
+
+    def step(point):
+        gradient = curvatures * point
+        return point - step_size * gradient * min(1.0, clip / np.linalg.norm(gradient))
+
+    rng, worst = np.random.default_rng(5), 0.0
+    for _ in range(2000):
+        point, away = rng.normal(size=2) * [0.3, 30.0], 1e-4 * rng.normal(size=2)
+        worst = max(worst, np.linalg.norm(step(point + away) - step(point)) / np.linalg.norm(away))
+    assert worst > 1.05
+    problem = Minimize(n=9, loss=HuberDistance(1.0), bounds=Bounds(1.0), n_features=2)
+    with pytest.raises(ValueError, match="may expand distances"):
+        OnePass(problem, "replace", "gaussian", 1.0, step_size=0.1, clip_norm=1.0)
 
 
 def in_visiting_order(rows, labels, relation="replace", seed=3):
@@ -230,6 +249,19 @@ def test_a_ridge_acts_between_records_so_a_missing_one_costs_no_more():
     assert abs(whole[0] - less[0]) <= 1e-12
 
 
+@pytest.mark.parametrize("phases", [1, 2, 4])
+def test_every_phase_descends_to_the_minimum_with_the_ridge(phases):
+    """A quadratic of curvature 1 with a ridge of 1/2: the label 0.9 gives 0.6."""
+    n, problem = (
+        6000,
+        Minimize(n=6000, loss=Huber(9.0), bounds=Bounds(1.0, -1, 1), n_features=1, ridge=0.5),
+    )
+    signs = np.where(np.arange(n) % 2, 1.0, -1.0)
+    plan = phased_sgd.plan(problem, Budget(mu=1e4), phases=phases, time=30.0, clip_norm=9.0)
+    found = plan.run(InMemory(signs[:, np.newaxis], 0.9 * signs), random_state=1).output
+    assert found[0] == pytest.approx(0.6, abs=0.01)
+
+
 def test_points_stay_in_the_ball_between_records():
     """A centre outside of it would draw them out, and a record would move them back."""
     ball = L2Ball(1, 0.1)
@@ -267,38 +299,84 @@ def test_positional_averages_would_move_further_under_add_remove():
     assert moved <= step_size * (1 + 1e-9)
 
 
-def visited(plan, data, relation, seed=5):
-    """The labels that each phase visits, in order."""
-    view, seen = View(data, relation, "record", Source(seed)), []
-    for part in view.parts(plan.shares):
+def visited(parts):
+    """The labels that each part visits, in order."""
+    seen = []
+    for part in parts:
         labels = []
         part.fold(lambda state, chunk, kept=labels: kept.extend(chunk.labels.tolist()), None)
         seen.append(labels)
     return seen
 
 
+def view_of(labels, relation, seed=5):
+    return View(InMemory(np.zeros((len(labels), 2)), labels), relation, "record", Source(seed))
+
+
+def only_one_differs(whole, other, changed):
+    """Whether each record is visited once, and two datasets that differ by one record do so only.
+
+    ``changed`` maps the label of this record to its new one, or to None if it is removed.
+    """
+    labels = list(itertools.chain(*whole))
+    expected = [[changed.get(v, v) for v in part] for part in whole]
+    expected = [[v for v in part if v is not None] for part in expected]
+    return len(set(labels)) == len(labels) and expected == other
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_each_record_is_visited_once_and_its_part_depends_on_itself_only(relation):
-    """Overlapping parts, parts by number under add/remove and sorted records would fail."""
     n = 60
     plan = phased_sgd.plan(problem_of(Logistic(), n), Budget(mu=1.0, relation=relation), phases=3)
     assert [stage.part for stage in plan.stages] == [0, 1, 2]
-    rows, names = np.zeros((n, 2)), np.arange(float(n))
-    whole = visited(plan, InMemory(rows, names), relation)
+    names = np.arange(float(n))
+    whole = visited(view_of(names, relation).parts(plan.shares))
     assert sorted(itertools.chain(*whole)) == names.tolist()
-    if relation == "replace":
-        # One field goes from the smallest to the largest value: nothing else moves.
-        changed = visited(plan, InMemory(rows, np.append(999.0, names[1:])), relation)
-        assert [[999.0 if v == 0 else v for v in part] for part in whole] == changed
-    else:
-        less = visited(plan, InMemory(rows[:-1], names[:-1]), relation)
-        assert [[v for v in part if v != n - 1] for part in whole] == less
+    # One field goes from the smallest to the largest value, or one record leaves.
+    replaced, changed = np.append(999.0, names[1:]), {0.0: 999.0}
+    if relation == "add_remove":
+        replaced, changed = names[:-1], {n - 1.0: None}
+    other = visited(view_of(replaced, relation).parts(plan.shares))
+    assert only_one_differs(whole, other, changed)
+
+
+SHARES = shares_of(3)
+
+
+def by_number(labels):
+    """Positions that are ranks, which replace-one allows, where a record is removed."""
+    return view_of(labels, "replace").parts(SHARES)
+
+
+def by_sorted_blocks(labels):
+    """The blocks of a file that is sorted by a field."""
+    ordered = np.sort(labels)
+    blocks = [(np.zeros((10, 2)), part) for part in np.split(ordered, len(ordered) // 10)]
+    data = Blocks(len(ordered), 2, lambda: iter(blocks), None, 10, blocks.__getitem__)
+    return View(data, "replace", "record", Source(5)).by_blocks().parts(SHARES)
+
+
+def overlapping(labels):
+    """Parts that begin before the one before ends."""
+    view, cuts = view_of(labels, "replace"), np.cumsum((0.0, *SHARES))
+    return [view.between(max(0.0, a - 0.1), b) for a, b in itertools.pairwise(cuts)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "labels", "changed"),
+    [
+        (by_number, np.arange(59.0), {59.0: None}),
+        (by_sorted_blocks, np.append(999.0, np.arange(1.0, 60)), {0.0: 999.0}),
+        (overlapping, np.append(999.0, np.arange(1.0, 60)), {0.0: 999.0}),
+    ],
+)
+def test_planted_faults_in_the_parts_are_caught(fault, labels, changed):
+    whole, other = (visited(fault(each)) for each in (np.arange(60.0), labels))
+    assert not only_one_differs(whole, other, changed)
 
 
 def test_the_order_of_visits_is_random():
-    plan = phased_sgd.plan(problem_of(Logistic(), 60), Budget(mu=1.0), phases=3)
-    data = InMemory(np.zeros((60, 2)), np.arange(60.0))
-    first, second = (visited(plan, data, "replace", seed) for seed in (1, 2))
+    first, second = (visited(view_of(np.arange(60.0), "replace", s).parts(SHARES)) for s in (1, 2))
     assert first != second
     assert sorted(first[0]) != sorted(second[0])
 
@@ -412,8 +490,8 @@ def test_the_predicted_risk_is_that_of_a_quadratic():
     found = Phases(problem, "replace", noise, 50.0, phases, factor=3.0)
     design = Design(np.ones(1), np.array([4.0]), 2.0, errors=1e-9, gradient_noise=spread**2)
     rng, points = np.random.default_rng(8), np.zeros(6000)
-    for step_size in (found.step_size(6.0, i) for i in range(phases)):
-        kept, count = [], n // phases
+    for i, share in enumerate(shares_of(phases)):
+        step_size, kept, count = found.step_size(6.0, i), [], round(n * share)
         for t in range(count):
             points = points - step_size * (points - 2.0 - spread * rng.standard_normal(6000))
             if t >= count // 2:
@@ -583,7 +661,7 @@ def test_a_map_with_a_ridge_a_domain_or_a_pure_budget_is_refused(problem, budget
 @pytest.mark.parametrize(
     ("problem", "options", "message"),
     [
-        (problem_of(Logistic(), 5), {"phases": 3}, "3 phases need n of at least 6"),
+        (problem_of(Logistic(), 5), {"phases": 3}, "3 phases need n of at least 10"),
         (problem_of(Logistic(), 100), {"phases": 1, "time": 900.0}, "reduce step_size"),
         (problem_of(Hinge(), 100, ridge=1.0), {"phases": 1, "time": 900.0}, "reduce step_size"),
         (problem_of(Hinge().enveloped(0.5), 100), {}, "a kink with a closed form"),

@@ -18,16 +18,14 @@ from dpfit.noise import Source
 from dpfit.privacy import Budget, BudgetUnreachable
 from dpfit.solvers.descents.descent import trajectory_basis
 from dpfit.solvers.descents.momentum import momentum_descent
-from dpfit.solvers.gradient import preconditioned_gd as preconditioned_module
-from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.gradient.preconditioned_gd import (
-    IsotropicRule,
+from dpfit.solvers.descents.second_moments import (
     MappedRows,
     SecondMoments,
-    _spread,
     isotropic_preconditioner,
-    preconditioned_gd,
 )
+from dpfit.solvers.gradient import preconditioned_gd as preconditioned_module
+from dpfit.solvers.gradient.noisy_gd import noisy_gd
+from dpfit.solvers.gradient.preconditioned_gd import IsotropicRule, _spread, preconditioned_gd
 
 RELATIONS = ("replace", "add_remove")
 
@@ -151,7 +149,7 @@ def test_the_map_makes_moments_alike_and_no_row_longer():
     root = rng.normal(size=(4, 4))
     moments = root @ np.diag([1.0, 0.1, 0.01, 1e-9]) @ root.T / 50
     spectrum, vectors = np.linalg.eigh(moments)
-    squares, usual, moment = isotropic_preconditioner(spectrum, 1e-4, 1.0, 1.5)
+    squares, usual, moment = isotropic_preconditioner(spectrum, 1e-4, 1.0, 1.5, 1e-5)
     matrix = (vectors * np.sqrt(squares)) @ vectors.T
     values = np.linalg.eigvalsh(matrix @ moments @ matrix)
     assert values[1:] == pytest.approx(np.full(3, values[-1]))

@@ -72,7 +72,7 @@ class Localized(Algorithm[Minimize]):
     """Solve on disjoint parts of the records, with a growing ridge around the last solution.
 
     Use it to study theorems that need fresh records in every phase; `noisy_gd` on all records had
-    half to three quarters of its excess risk where it was measured.
+    two fifths to three quarters of its excess risk where it was measured.
     Guarantee: that of the solver on one part, or of all phases on the same records together.
     Reference: [Liu24] Algorithm 5, Theorem 1.5.1, with the full budget in every phase.
     Work: that of the solver on each part.
