@@ -15,7 +15,7 @@ from dpfit.data.view import View
 from dpfit.losses import Bounds, Logistic
 from dpfit.mechanisms.above_threshold import AboveThreshold, ThresholdQueries
 from dpfit.mechanisms.aggregates import inlier_levels
-from dpfit.mechanisms.aggregates.filtered_mean import FilteredMean
+from dpfit.mechanisms.aggregates.filtered_mean import FilteredMean, plan_filter
 from dpfit.mechanisms.aggregates.inlier_levels import (
     Ramp,
     best_ramp,
@@ -28,7 +28,7 @@ from dpfit.mechanisms.aggregates.inlier_levels import (
 )
 from dpfit.mechanisms.aggregates.user_means import Query, Rows, UserMean
 from dpfit.mechanisms.aggregates.user_vectors import UserVectors
-from dpfit.mechanisms.filtered_mean import filtered_mean, plan_filter
+from dpfit.mechanisms.filtered_mean import filtered_mean
 from dpfit.mechanisms.filtered_means import filtered_means
 from dpfit.noise import Grid, Source
 from dpfit.privacy import Budget, gaussian

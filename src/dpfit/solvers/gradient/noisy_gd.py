@@ -17,7 +17,7 @@ from dpfit.core import Algorithm, Example, Minimize, Plan, Step
 from dpfit.core.algorithm import BOUNDED
 from dpfit.core.examples import opposite_records
 from dpfit.losses.custom import declared_basis
-from dpfit.mechanisms.filtered_mean import filter_basis, plan_filter
+from dpfit.mechanisms.aggregates.filtered_mean import filter_basis, plan_filter
 from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.event import Gaussian
 from dpfit.privacy.validate import integer, positive
