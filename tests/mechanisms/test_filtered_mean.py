@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfit.audit.auditor import audit_plan
-from dpfit.core import Answer, Halted, Interact, Minimize, Run
+from dpfit.audit.auditor import audit_plan, audit_runs
+from dpfit.audit.runs import CallableRuns
+from dpfit.core import Answer, Halted, Interact, Interaction, Minimize, Run
 from dpfit.core.runner import InteractionClosed
 from dpfit.data.dataset import InMemory
 from dpfit.data.view import View
 from dpfit.losses import Bounds, Logistic
 from dpfit.mechanisms.above_threshold import AboveThreshold, ThresholdQueries
+from dpfit.mechanisms.aggregates import filtered_mean as filtered_mean_file
 from dpfit.mechanisms.aggregates import inlier_levels
-from dpfit.mechanisms.aggregates.filtered_mean import FilteredMean, plan_filter
+from dpfit.mechanisms.aggregates.filtered_mean import FilteredMean, filter_basis, plan_filter
 from dpfit.mechanisms.aggregates.inlier_levels import (
     Ramp,
     best_ramp,
@@ -30,8 +32,8 @@ from dpfit.mechanisms.aggregates.user_means import Query, Rows, UserMean
 from dpfit.mechanisms.aggregates.user_vectors import UserVectors
 from dpfit.mechanisms.filtered_mean import filtered_mean
 from dpfit.mechanisms.filtered_means import filtered_means
-from dpfit.noise import Grid, Source
-from dpfit.privacy import Budget, gaussian
+from dpfit.noise import Grid, Source, add_gaussian
+from dpfit.privacy import Budget, Guarantee, gaussian
 from dpfit.privacy.accountant import privacy_curve
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
@@ -382,6 +384,138 @@ def test_the_filter_without_its_test_breaks_the_event():
         exact_delta(untested, far, np.where(np.arange(120)[:, None] < 1, -1e6, far), 1.0)
         > 10 * allowed
     )
+
+
+# Planted faults, in the code that runs; the audit sees its outputs only.
+
+
+def sharp(n, noise_multiplier, epsilon, threshold, floor, rounds=1):
+    """A filtered mean whose event is nearly that of its noise, or of its test, alone."""
+    low, high, two_radii = best_ramp(n, floor)
+    return FilteredMean(
+        n, noise_multiplier, rounds, "replace", per="user", epsilon=epsilon, radius=1.0,
+        threshold=threshold, floor=floor, low=low, high=high, two_radii=two_radii,
+    )  # fmt: skip
+
+
+ASKED = UserMean(Rows(1, 9.0), 1.0)
+
+
+def audited(mean, value, other, guarantee, delta, runs=2500):
+    """Audit answers of a filtered mean; vectors and pairs of a table are computed once."""
+    views = [View(users_at(each), "replace", "user", Source(1)) for each in (value, other)]
+    vectors = {id(view): mean.vectors(ASKED, view) for view in views}
+    counts = {id(view): mean.counts(mean.rounded(vectors[id(view)])) for view in views}
+
+    mean = replace(mean)
+
+    def answer(view, source):
+        run = Run(source)
+        object.__setattr__(mean, "vectors", lambda asked, data: vectors[id(data)])
+        object.__setattr__(mean, "counts", lambda values: counts[id(view)])
+        released = mean.step(mean.init(view, run), ASKED, view, run)[1]
+        return None if isinstance(released, Halted) else released
+
+    return audit_runs(
+        CallableRuns(answer), *views, guarantee, runs=runs, delta=delta, random_state=1
+    ).verdict
+
+
+def promised(mean):
+    return Guarantee(mean.event, filter_basis(BUDGET))
+
+
+@pytest.mark.slow
+def test_a_fifth_of_the_noise_is_caught(monkeypatch):
+    """A user moves from one end of the radius to the other, past all others; mu = 1."""
+    mean = sharp(3000, 1.0, 0.2, 2990.0, 2900.0)
+    value, other = np.zeros((2, 3000, 1))
+    value[0], other[0] = -1.0, 1.0
+    assert audited(mean, value, other, promised(mean), 0.2) == "kept"
+
+    def quiet(steps, *, noise_multiplier, **options):
+        return add_gaussian(steps, noise_multiplier=noise_multiplier / 5, **options)
+
+    monkeypatch.setattr(filtered_mean_file, "add_gaussian", quiet)
+    assert audited(mean, value, other, promised(mean), 0.2) == "broken"
+
+
+@pytest.mark.slow
+def test_a_score_charged_with_sensitivity_one_is_caught(monkeypatch):
+    """A user joins the others, so that the score rises by nearly 2; epsilon = 1."""
+    settings = (150, 200.0, 1.0, 146.0, 120.0)
+    value, other = np.zeros((2, 150, 1))
+    value[:2], other[:1] = 3.0, 3.0
+    honest = sharp(*settings)
+    assert audited(honest, value, other, promised(honest), 0.02) == "kept"
+    monkeypatch.setattr(inlier_levels, "SCORE_SENSITIVITY", 1.0)
+    assert audited(sharp(*settings), value, other, promised(honest), 0.02) == "broken"
+
+
+def transcripts(rounds=12, runs=40):
+    """Numbers of answers on a score at the threshold, with hardly any noise of queries."""
+    mean = sharp(60, 1.0, 0.5, 60.0, 55.0, rounds)
+    mean.test.__dict__["query_scale"] = 2.0**-20
+    view = View(users_at(np.zeros((60, 1))), "replace", "user", Source(1))
+    found = set()
+    for seed in range(runs):
+        run = Run(Source(seed))
+        state, passed = mean.init(view, run), 0
+        while passed < rounds:
+            state, answer = mean.step(state, ASKED, view, run)
+            if isinstance(answer, Halted):
+                break
+            passed += 1
+        found.add(passed)
+    return found
+
+
+def test_a_threshold_that_is_drawn_again_is_caught(monkeypatch):
+    """With one threshold for all rounds, equal scores all pass or halt at once."""
+    assert transcripts() == {0, 12}
+    exact = FilteredMean.answer
+
+    def redrawn(self, state, contribution, data, run):
+        state = state | {"test": self.test.init(data, run)}
+        return exact(self, state, contribution, data, run)
+
+    monkeypatch.setattr(FilteredMean, "answer", redrawn)
+    assert len(transcripts()) > 2
+
+
+def halting(plan, data, rounds):
+    """Ask for means that nobody agrees on until the interaction refuses; count the answers."""
+    interaction, answers = plan.open(data, random_state=2), 0
+    scattered = Query(lambda rows, labels: rows[0] * 1e3, 2)
+    for _ in range(3 * rounds):
+        try:
+            interaction.step(scattered)
+        except InteractionClosed:
+            return answers, interaction
+        answers += 1
+    return answers, interaction
+
+
+def test_a_session_that_is_reset_after_a_halt_is_caught(monkeypatch):
+    """A halt is the last answer, also of a session that is stored and resumed."""
+    problem = Interact(n=700, workload=UserVectors(2, 9.0, spread=1.0), rounds=3)
+    plan = filtered_means.plan(problem, BUDGET)
+    data = users_at(np.arange(1400.0).reshape(700, 2))
+    answers, interaction = halting(plan, data, 3)
+    assert answers == 1
+    assert interaction.close().halted
+    exact = Interaction._answer
+
+    def resets(self, query, data):
+        """Fault: a halt is forgotten, and the state is drawn again."""
+        answer = exact(self, query, data)
+        if self._halted:
+            self._halted, self._steps = False, 0
+            self._state = self._mechanism.init(data, self._run)
+        return answer
+
+    monkeypatch.setattr(Interaction, "_answer", resets)
+    assert halting(plan, data, 3)[0] > 3
 
 
 def test_the_event_covers_false_passes():

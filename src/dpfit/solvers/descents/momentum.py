@@ -72,7 +72,9 @@ class Momentum(Optimizer):
         return self.schedule.steps * self.step_size / (1 - self.schedule.momentum)
 
     def check(self, problem: Minimize, aggregate: Aggregate) -> None:
-        if isinstance(aggregate, ClippedMean) and aggregate.schedule != self.schedule:
+        # Samples have even noise: their schedule is of the iterates only.
+        shared = isinstance(aggregate, ClippedMean) and aggregate.sampling.sees_all
+        if shared and aggregate.schedule != self.schedule:
             raise ValueError("aggregate and optimizer must have the same schedule")
         if self.step_size * problem.ridge > 1:
             raise ValueError(

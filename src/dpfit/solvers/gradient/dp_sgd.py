@@ -35,6 +35,7 @@ from dpfit.losses.base import Bounds
 from dpfit.losses.custom import declared_basis
 from dpfit.losses.glm import GLM, Huber, Logistic, Squared
 from dpfit.mechanisms.aggregates.contribution import clipped_sums
+from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.noise import Gaussian, Grid, rounded
 from dpfit.noise.coins import LEAST, successes
 from dpfit.noise.lattice import LIMIT
@@ -42,6 +43,9 @@ from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, calibrate, event
 from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.validate import in_safe_range, integer, option, positive, real
+from dpfit.solvers.descents.descent import USER_MEAN
+from dpfit.solvers.descents.sampled import sampled_users
+from dpfit.solvers.descents.scales import user_radius
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -166,12 +170,11 @@ class SampledDescent(Loop):
 
     def basis(self, budget: Budget) -> Basis:
         """Return why the descent is private."""
+        clipped = "the gradient of each record" if budget.unit == "record" else USER_MEAN
+        coins = f"each {budget.unit} is in a batch by a coin of its own; no batch size is used"
         assumptions = [
-            Assumption("the gradient of each record is clipped", "enforced"),
-            Assumption(
-                "each record is in a batch by a coin of its own; the size of a batch is not used",
-                "enforced",
-            ),
+            Assumption(f"{clipped} is clipped", "enforced"),
+            Assumption(coins, "enforced"),
         ]
         if budget.relation == "add_remove":
             assumptions.append(
@@ -355,7 +358,8 @@ class DPSGD(Algorithm[Minimize]):
     Use it for tables so large that a full-batch pass for each step takes long; use `noisy_gd`
     otherwise. Guarantee: (epsilon, delta)-DP by privacy-loss distributions, for any loss and any
     data. Reference: [LD] Algorithm 1, repaired; proof in docs/explanation/sampled-descent.md.
-    Work: ``steps * batch`` gradients of single records.
+    Work: ``steps * batch`` gradients of single records. Of users ``batch`` is a number of users,
+    and the mean gradient of each is clipped.
     """
 
     name = "dp_sgd"
@@ -365,6 +369,7 @@ class DPSGD(Algorithm[Minimize]):
     reference = "[LD] Algorithm 1, repaired; Abadi et al. (2016); Balle, Barthe and Gaboardi (2018)"
     solves = Minimize
     guarantees = ("approximate",)
+    units = ("record", "user")
     requires = (_BOUNDED,)
     supports = frozenset({"ridge", "domain"})
     tier = "recommended"
@@ -408,11 +413,12 @@ class DPSGD(Algorithm[Minimize]):
         strength = budget.gaussian_mu / (2 if relation == "replace" else 1)
         signal = strength * problem.n / math.sqrt(problem.dimension)
         curvature = constants.smoothness + problem.ridge
-        limit = (
-            _clip_norm(problem, relation, signal)
-            if clip_norm is None
-            else positive("clip_norm", clip_norm)
-        )
+        rows = 1.0 if budget.unit == "record" else problem.rows_per_user or 1.0
+        if clip_norm is not None:
+            limit = positive("clip_norm", clip_norm)
+        else:
+            averages = rows > 1
+            limit = user_radius(problem) if averages else _clip_norm(problem, relation, signal)
         time = (
             _DRIFT
             * constants.natural_unit
@@ -436,7 +442,7 @@ class DPSGD(Algorithm[Minimize]):
                 min(learning_rate, 1 / problem.ridge) if problem.ridge else learning_rate
             )
         if batch is None:
-            passes = max(_ENTRIES / (problem.n * problem.n_features), _PASSES)
+            passes = max(_ENTRIES / (problem.n * rows * problem.n_features), _PASSES)
             batch = problem.n * min(1.0, max(passes / steps, strength / math.sqrt(steps)))
         template = SampledDescent(
             problem,
@@ -451,7 +457,14 @@ class DPSGD(Algorithm[Minimize]):
         )
         found = calibrate(lambda level: AtLevel(template.event.scaled(level), level), budget)
         mechanism = replace(template, noise_multiplier=found.level)
-        return Step(mechanism, mechanism.basis(budget))
+        if budget.unit == "record":
+            return Step(mechanism, mechanism.basis(budget))
+        schedule = Schedule(mechanism.steps, momentum, averaged)
+        descent = sampled_users(
+            problem, relation, found.level, mechanism.batch, limit, learning_rate, schedule,
+            mechanism.risk,
+        )  # fmt: skip
+        return Step(descent, mechanism.basis(budget))
 
     def example(self, relation: str) -> Example:
         """Return 20 equal records, the last of which has the opposite label or is removed."""
