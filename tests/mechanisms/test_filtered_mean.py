@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -307,6 +308,20 @@ def test_the_weighted_mean_is_exact():
     for grid in (Grid(-30), mean.values_grid, Grid(-2)):
         steps = mean.weighted_mean(rounded, counts, grid)
         assert abs(grid.values(steps)[0] - exact[0]) <= grid.step / 2 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("centre", [0.0, 1e5, -3e7])
+def test_a_mean_far_away_is_found_exactly(centre):
+    """Thirty million radii away the weighted mean is that of exact integers."""
+    mean, rng = aggregate(), np.random.default_rng(4)
+    values = centre + 0.3 * rng.uniform(-1, 1, (400, 2))
+    rounded = mean.rounded(values)
+    assert np.abs(rounded * mean.values_grid.step - values).max() <= mean.values_grid.step / 2
+    near, within = mean.counts(rounded)
+    counts = within if mean.two_radii else near
+    steps = mean.weighted_mean(rounded, counts, mean.values_grid)
+    sums = [sum(map(int, column)) for column in rounded.T]
+    assert np.abs(steps - [round(Fraction(total, 400)) for total in sums]).max() <= 1
 
 
 def exact_delta(mean, value, other, epsilon, noise=1.0):

@@ -305,9 +305,13 @@ def test_noisy_gd_plans_for_users_under_both_relations():
     for relation in RELATIONS:
         plan = noisy_gd.plan(problem, replace(budget(relation, mu=0.3)))
         assert plan.basis.unit == "user"
-        assert plan.mechanism.optimizer.clip_norm == pytest.approx(0.4 / math.sqrt(50))
         assert plan.mechanism.aggregate.per == "user"
+        assert plan.work.gradients == 0
         assert "mean of each user" in plan.explain()
+        for mu, factor in ((0.01, 1.0), (10.0, 2.0)):
+            paid = budget(relation, mu=mu)
+            clip_norm = noisy_gd.plan(problem, paid).mechanism.optimizer.clip_norm
+            assert clip_norm == pytest.approx(factor * 0.4 / math.sqrt(50))
     given = noisy_gd.plan(problem, budget(), clip_norm=0.2)
     assert given.mechanism.optimizer.clip_norm == 0.2
     with pytest.raises(ValueError, match="rows_per_user must be at least 1"):

@@ -36,6 +36,7 @@ from dpfit.mechanisms.aggregates.inlier_levels import (
 )
 from dpfit.mechanisms.aggregates.user_means import UserMean, gradient_means
 from dpfit.noise import Grid, add_gaussian
+from dpfit.noise.lattice import LIMIT
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.accountant import privacy_curve
 from dpfit.privacy.event import Approximate, Composed, Event, Gaussian, Pure
@@ -47,8 +48,11 @@ Steps = NDArray[np.int64]
 _FINE = 2**10
 """Steps of a value's grid in the radius, at least."""
 
-_FARTHEST = 2**26
+_FARTHEST = 2**36
 """Largest number of steps of an entry: values farther out count as lying there."""
+
+_DIGITS = 13
+"""Bits of a value that are summed at a time."""
 
 
 @dataclass(frozen=True)
@@ -192,14 +196,20 @@ class FilteredMean(Aggregate):
         weights = np.clip(counts - self.low, 0, self.high - self.low)
         weights = np.where(np.isfinite(values).all(axis=1), weights, 0)
         whole = np.where(weights[:, np.newaxis] > 0, values, 0.0).astype(np.int64)
-        # In halves no sum overflows: 2**14 times weights and numbers of values below 2**24.
-        high, low = whole >> 13, whole & (2**13 - 1)
-        totals = [
-            (int(weights @ high[:, k]) << 13) + int(weights @ low[:, k])
-            for k in range(values.shape[1])
-        ]
+        # No sum of digits overflows: 2**13 times weights and numbers of values below 2**24. The
+        # leading digit has the sign.
+        totals = [0] * values.shape[1]
+        for low in range(0, 39, _DIGITS):
+            digits = whole >> low
+            if low + _DIGITS < 39:
+                digits = digits & (2**_DIGITS - 1)
+            totals = [
+                total + (int(part) << low)
+                for total, part in zip(totals, weights @ digits, strict=True)
+            ]
         shift, mass = self.values_grid.exponent - grid.exponent, int(weights.sum())
-        return np.array([_ratio(total, mass, shift) for total in totals], dtype=np.int64)
+        steps = [_ratio(total, mass, shift) for total in totals]
+        return np.array([max(-LIMIT, min(one, LIMIT)) for one in steps], dtype=np.int64)
 
 
 def _ratio(total: int, mass: int, shift: int) -> int:

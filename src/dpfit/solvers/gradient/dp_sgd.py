@@ -44,8 +44,8 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate, event
 from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.validate import in_safe_range, integer, option, positive, real
 from dpfit.solvers.descents.descent import USER_MEAN
+from dpfit.solvers.descents.rule import default_clip_norm
 from dpfit.solvers.descents.sampled import sampled_users
-from dpfit.solvers.descents.scales import user_radius
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -414,11 +414,8 @@ class DPSGD(Algorithm[Minimize]):
         signal = strength * problem.n / math.sqrt(problem.dimension)
         curvature = constants.smoothness + problem.ridge
         rows = 1.0 if budget.unit == "record" else problem.rows_per_user or 1.0
-        if clip_norm is not None:
-            limit = positive("clip_norm", clip_norm)
-        else:
-            averages = rows > 1
-            limit = user_radius(problem) if averages else _clip_norm(problem, relation, signal)
+        given = clip_norm is not None
+        limit = positive("clip_norm", clip_norm) if given else _clip_norm(problem, budget, signal)
         time = (
             _DRIFT
             * constants.natural_unit
@@ -482,17 +479,17 @@ def _distance(problem: Minimize, relation: str) -> float:
     return free if problem.region is None else min(free, problem.region.diameter())
 
 
-def _clip_norm(problem: Minimize, relation: str, signal: float) -> float:
+def _clip_norm(problem: Minimize, budget: Budget, signal: float) -> float:
     """Return the default clip norm; its fraction of the Lipschitz constant grows to 1.
 
-    The fraction grows as the noise falls.
-
-    Clipping a smooth convex margin loss gives another one on which outliers weigh less. That is a
-    bias, which must vanish with the noise. Clipping a non-smooth loss would only change the weight
-    of the ridge.
+    The fraction grows as the noise falls: clipping a smooth convex margin loss gives another one on
+    which outliers weigh less. That is a bias, which must vanish with the noise. Clipping a
+    non-smooth loss would only change the weight of the ridge.
     """
-    steepest = _steepest(problem, relation)
-    smooth = problem.constants(relation).smooth
+    if budget.unit == "user" and (problem.rows_per_user or 1.0) > 1:
+        return default_clip_norm(problem, budget.relation, 1 / budget.gaussian_mu, per="user")
+    steepest = _steepest(problem, budget.relation)
+    smooth = problem.constants(budget.relation).smooth
     return steepest * (1 - _CLIPPED * min(1.0, _QUIET / signal)) if smooth else steepest
 
 

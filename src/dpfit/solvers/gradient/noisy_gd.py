@@ -48,7 +48,7 @@ class NoisyGD(Algorithm[Minimize]):
     ----------
     clip_norm : float, optional
         By default a fraction of the Lipschitz constant that falls as the noise grows. Where users
-        are protected, the radius of a user's mean gradient: 0.4 / sqrt(rows_per_user) of it.
+        are protected, 0.4 / sqrt(rows_per_user) of it, and up to twice that at little noise.
     filtered : bool, default=False
         Take filtered means of users (`dpfit.mechanisms.filtered_mean`) in place of clipped ones:
         the descent halts where too many users disagree. More noise: for users that no norm bounds.
