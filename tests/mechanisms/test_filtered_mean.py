@@ -1,6 +1,10 @@
 """The filtered mean: its lemmas on random clusters, its levels against tabulated ones, its law."""
 
+import json
 import math
+import subprocess
+import sys
+import textwrap
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,9 +15,10 @@ from scipy import stats
 from dpfit.audit.auditor import audit_plan, audit_runs
 from dpfit.audit.runs import CallableRuns
 from dpfit.core import Answer, Halted, Interact, Interaction, Minimize, Run
-from dpfit.core.runner import InteractionClosed
+from dpfit.core.runner import InteractionClosed, resume
 from dpfit.data.dataset import InMemory
 from dpfit.data.view import View
+from dpfit.ledger import Ledger
 from dpfit.losses import Bounds, Logistic
 from dpfit.mechanisms.above_threshold import AboveThreshold, ThresholdQueries
 from dpfit.mechanisms.aggregates import filtered_mean as filtered_mean_file
@@ -585,11 +590,51 @@ def test_an_interaction_answers_until_it_halts():
     assert len(release.value) <= 3
 
 
+@pytest.mark.slow
+def test_a_killed_session_is_charged_whole_and_stays_halted(tmp_path):
+    """A process dies after a round and after the halt; both times another one resumes it."""
+    ledger = Ledger.create(tmp_path / "ledger")
+    ledger.register("people", Budget(epsilon=2.0, delta=1e-5, unit="user"), currency="pure")
+    problem = Interact(n=700, workload=UserVectors(2, 9.0, spread=1.0), rounds=5)
+    plan, data = filtered_means.plan(problem, BUDGET), users_at(np.zeros((700, 2)))
+    script = textwrap.dedent(f"""
+        import os, sys
+        import numpy as np
+        from dpfit.core import plan_from_json
+        from dpfit.core.runner import resume
+        from dpfit.data.dataset import InMemory
+        from dpfit.ledger import Ledger
+        from dpfit.mechanisms.aggregates.user_means import Query
+        import json
+        plan = plan_from_json(json.loads({json.dumps(json.dumps(plan.to_json()))}))
+        data = InMemory(np.zeros((700, 2)), np.zeros(700), np.arange(700))
+        account = Ledger({str(tmp_path / "ledger")!r}).account("people", as_approximate=1e-6)
+        store, users = {str(tmp_path / "state")!r}, iter(range(10**6))
+        if sys.argv[1] == "open":
+            assert plan.open(data, store=store, account=account).step() is not None
+        else:
+            session = resume(plan, store, data, account=account)
+            assert session.step(Query(lambda rows, y: np.full(2, 9.0 * next(users)), 2)) is None
+        os._exit(9)
+    """)
+    for when in ("open", "resume"):
+        found = subprocess.run([sys.executable, "-c", script, when], check=False)
+        assert found.returncode == 9
+    session = resume(
+        plan, tmp_path / "state", data, account=ledger.account("people", as_approximate=1e-6)
+    )
+    assert session.done
+    with pytest.raises(InteractionClosed):
+        session.step()
+    assert session.close().halted
+    assert [entry.kind for entry in ledger.entries("people")].count("reserve") == 1
+
+
 def test_bad_input_is_refused_before_anything_is_charged():
     problem = Answer(n=400, workload=UserVectors(2, 9.0, spread=1.0))
-    with pytest.raises(ValueError, match="needs relation='replace'"):
+    with pytest.raises(ValueError, match=r"needs relation='replace'.*use user_mean or staged"):
         filtered_mean.plan(problem, replace(BUDGET, relation="add_remove"))
-    with pytest.raises(ValueError, match="give a budget of"):
+    with pytest.raises(ValueError, match=r"give a budget of.*cap the rows of each user"):
         filtered_mean.plan(problem, Budget(epsilon=1.0, unit="user"))
     for name, value in (("radius", 0.0), ("radius", -1.0), ("outliers", 0.5), ("rejected", 0.0)):
         with pytest.raises(ValueError, match=name):

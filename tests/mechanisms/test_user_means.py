@@ -9,7 +9,7 @@ from scipy import stats
 
 from dpfit.audit.auditor import audit_runs
 from dpfit.audit.runs import PlanRuns
-from dpfit.core import Answer, Interact, Minimize
+from dpfit.core import Answer, Interact, InteractionClosed, Minimize
 from dpfit.data.dataset import Blocks, InMemory
 from dpfit.data.view import View
 from dpfit.losses import Bounds, Logistic
@@ -196,6 +196,8 @@ def test_queries_are_answered_by_the_mean_over_users():
     failing = interaction.step(lambda rows, labels: 1 / 0)
     assert abs(failing[0]) < 0.01
     assert interaction.done
+    with pytest.raises(InteractionClosed):
+        interaction.step()
 
 
 # Attacks and planted faults.
@@ -409,7 +411,7 @@ def test_bad_input_is_refused_with_its_name():
             user_mean.plan(problem, budget(), radius=radius)
     with pytest.raises(ValueError, match="centre must have 3 entries"):
         user_mean.plan(problem, budget(), centre=(1.0,))
-    with pytest.raises(ValueError, match="pure epsilon"):
+    with pytest.raises(ValueError, match=r"pure epsilon.*cap the rows of each user"):
         user_mean.plan(problem, Budget(epsilon=1.0, unit="user"))
     with pytest.raises(ValueError, match="rounds"):
         Interact(n=30, workload=UserVectors(3, 5.0), rounds=0)

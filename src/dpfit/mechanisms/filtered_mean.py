@@ -83,6 +83,7 @@ class FilteredUserMean(Algorithm[Answer]):
     workloads = (UserVectors,)
     guarantees = ("approximate",)
     relations = ("replace",)
+    under_other_relations = "; use user_mean or staged_user_mean, which hide the number of users"
     units = ("record", "user")
     requires = (SPREAD,)
     tier = "specialised"

@@ -46,6 +46,7 @@ class FilteredMeansInteraction(Algorithm[Interact]):
     workloads = (UserVectors,)
     guarantees = ("approximate",)
     relations = ("replace",)
+    under_other_relations = "; use user_means, which hides the number of users"
     units = ("record", "user")
     requires = (SPREAD,)
     tier = "specialised"

@@ -115,6 +115,11 @@ class Request:
 
     def _plan_for_users(self) -> Plan:
         """Return the better of two ways: cap the records of a user, or average their gradients."""
+        if self.budget.kind == "pure" and self.max_rows is None:
+            raise ValueError(
+                "means over users cannot guarantee pure epsilon; pass delta, or max_rows_per_user: "
+                "capped rows are charged as a group"
+            )
         ways: dict[str, Callable[[], Plan]] = {}
         if self.n_users is not None:
             ways["user means"] = lambda: self._plan_within((self.budget,))
