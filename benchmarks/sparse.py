@@ -170,7 +170,7 @@ def measure(case: Case, runs: int, first: int) -> dict[str, Any]:
         "ratio": means["sparse"] / better,
         "error": spread,
         "bar": case.bar,
-        "holds": None if case.bar is None else means["sparse"] <= case.bar * better,
+        "holds": None if case.bar is None else bool(means["sparse"] <= case.bar * better),
         "all_found": float(np.mean(np.array(found) == 1)),
         "found": float(np.mean(found)),
         "runs": len(found),
@@ -332,10 +332,15 @@ def main() -> int:
         rows.append(measure(case, runs, JUDGED))
         if not options.json:
             print(shown(rows[-1]), flush=True)
-    holds = all(row["holds"] is not False for row in rows)
+    bars = [
+        {"name": row["problem"], "value": row["ratio"], "target": row["bar"], "holds": row["holds"]}
+        for row in rows
+        if row["bar"] is not None
+    ]
     if options.json:
-        print(json.dumps({"rows": rows, "holds": holds}, indent=1))
-    return 0 if holds else 1
+        result = {"benchmark": "sparse", "quick": options.quick, "figures": rows, "bars": bars}
+        print(json.dumps(result, indent=1))
+    return 0 if all(bar["holds"] for bar in bars) else 1
 
 
 if __name__ == "__main__":

@@ -1,21 +1,29 @@
 """The filtered mean: its lemmas on random clusters, its levels against tabulated ones, its law."""
 
+import json
 import math
+import subprocess
+import sys
+import textwrap
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from dpfit.audit.auditor import audit_plan
-from dpfit.core import Answer, Halted, Interact, Minimize, Run
-from dpfit.core.runner import InteractionClosed
+from dpfit.audit.auditor import audit_plan, audit_runs
+from dpfit.audit.runs import CallableRuns
+from dpfit.core import Answer, Halted, Interact, Interaction, Minimize, Run
+from dpfit.core.runner import InteractionClosed, resume
 from dpfit.data.dataset import InMemory
 from dpfit.data.view import View
+from dpfit.ledger import Ledger
 from dpfit.losses import Bounds, Logistic
 from dpfit.mechanisms.above_threshold import AboveThreshold, ThresholdQueries
+from dpfit.mechanisms.aggregates import filtered_mean as filtered_mean_file
 from dpfit.mechanisms.aggregates import inlier_levels
-from dpfit.mechanisms.aggregates.filtered_mean import FilteredMean
+from dpfit.mechanisms.aggregates.filtered_mean import FilteredMean, filter_basis, plan_filter
 from dpfit.mechanisms.aggregates.inlier_levels import (
     Ramp,
     best_ramp,
@@ -28,10 +36,10 @@ from dpfit.mechanisms.aggregates.inlier_levels import (
 )
 from dpfit.mechanisms.aggregates.user_means import Query, Rows, UserMean
 from dpfit.mechanisms.aggregates.user_vectors import UserVectors
-from dpfit.mechanisms.filtered_mean import filtered_mean, plan_filter
+from dpfit.mechanisms.filtered_mean import filtered_mean
 from dpfit.mechanisms.filtered_means import filtered_means
-from dpfit.noise import Grid, Source
-from dpfit.privacy import Budget, gaussian
+from dpfit.noise import Grid, Source, add_gaussian
+from dpfit.privacy import Budget, Guarantee, gaussian
 from dpfit.privacy.accountant import privacy_curve
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
@@ -307,6 +315,20 @@ def test_the_weighted_mean_is_exact():
         assert abs(grid.values(steps)[0] - exact[0]) <= grid.step / 2 * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("centre", [0.0, 1e5, -3e7])
+def test_a_mean_far_away_is_found_exactly(centre):
+    """Thirty million radii away the weighted mean is that of exact integers."""
+    mean, rng = aggregate(), np.random.default_rng(4)
+    values = centre + 0.3 * rng.uniform(-1, 1, (400, 2))
+    rounded = mean.rounded(values)
+    assert np.abs(rounded * mean.values_grid.step - values).max() <= mean.values_grid.step / 2
+    near, within = mean.counts(rounded)
+    counts = within if mean.two_radii else near
+    steps = mean.weighted_mean(rounded, counts, mean.values_grid)
+    sums = [sum(map(int, column)) for column in rounded.T]
+    assert np.abs(steps - [round(Fraction(total, 400)) for total in sums]).max() <= 1
+
+
 def exact_delta(mean, value, other, epsilon, noise=1.0):
     """Hockey-stick divergence of (halt, noisy mean) in one dimension, by quadrature."""
     laws = []
@@ -384,6 +406,138 @@ def test_the_filter_without_its_test_breaks_the_event():
     )
 
 
+# Planted faults, in the code that runs; the audit sees its outputs only.
+
+
+def sharp(n, noise_multiplier, epsilon, threshold, floor, rounds=1):
+    """A filtered mean whose event is nearly that of its noise, or of its test, alone."""
+    low, high, two_radii = best_ramp(n, floor)
+    return FilteredMean(
+        n, noise_multiplier, rounds, "replace", per="user", epsilon=epsilon, radius=1.0,
+        threshold=threshold, floor=floor, low=low, high=high, two_radii=two_radii,
+    )  # fmt: skip
+
+
+ASKED = UserMean(Rows(1, 9.0), 1.0)
+
+
+def audited(mean, value, other, guarantee, delta, runs=2500):
+    """Audit answers of a filtered mean; vectors and pairs of a table are computed once."""
+    views = [View(users_at(each), "replace", "user", Source(1)) for each in (value, other)]
+    vectors = {id(view): mean.vectors(ASKED, view) for view in views}
+    counts = {id(view): mean.counts(mean.rounded(vectors[id(view)])) for view in views}
+
+    mean = replace(mean)
+
+    def answer(view, source):
+        run = Run(source)
+        object.__setattr__(mean, "vectors", lambda asked, data: vectors[id(data)])
+        object.__setattr__(mean, "counts", lambda values: counts[id(view)])
+        released = mean.step(mean.init(view, run), ASKED, view, run)[1]
+        return None if isinstance(released, Halted) else released
+
+    return audit_runs(
+        CallableRuns(answer), *views, guarantee, runs=runs, delta=delta, random_state=1
+    ).verdict
+
+
+def promised(mean):
+    return Guarantee(mean.event, filter_basis(BUDGET))
+
+
+@pytest.mark.slow
+def test_a_fifth_of_the_noise_is_caught(monkeypatch):
+    """A user moves from one end of the radius to the other, past all others; mu = 1."""
+    mean = sharp(3000, 1.0, 0.2, 2990.0, 2900.0)
+    value, other = np.zeros((2, 3000, 1))
+    value[0], other[0] = -1.0, 1.0
+    assert audited(mean, value, other, promised(mean), 0.2) == "kept"
+
+    def quiet(steps, *, noise_multiplier, **options):
+        return add_gaussian(steps, noise_multiplier=noise_multiplier / 5, **options)
+
+    monkeypatch.setattr(filtered_mean_file, "add_gaussian", quiet)
+    assert audited(mean, value, other, promised(mean), 0.2) == "broken"
+
+
+@pytest.mark.slow
+def test_a_score_charged_with_sensitivity_one_is_caught(monkeypatch):
+    """A user joins the others, so that the score rises by nearly 2; epsilon = 1."""
+    settings = (150, 200.0, 1.0, 146.0, 120.0)
+    value, other = np.zeros((2, 150, 1))
+    value[:2], other[:1] = 3.0, 3.0
+    honest = sharp(*settings)
+    assert audited(honest, value, other, promised(honest), 0.02) == "kept"
+    monkeypatch.setattr(inlier_levels, "SCORE_SENSITIVITY", 1.0)
+    assert audited(sharp(*settings), value, other, promised(honest), 0.02) == "broken"
+
+
+def transcripts(rounds=12, runs=40):
+    """Numbers of answers on a score at the threshold, with hardly any noise of queries."""
+    mean = sharp(60, 1.0, 0.5, 60.0, 55.0, rounds)
+    mean.test.__dict__["query_scale"] = 2.0**-20
+    view = View(users_at(np.zeros((60, 1))), "replace", "user", Source(1))
+    found = set()
+    for seed in range(runs):
+        run = Run(Source(seed))
+        state, passed = mean.init(view, run), 0
+        while passed < rounds:
+            state, answer = mean.step(state, ASKED, view, run)
+            if isinstance(answer, Halted):
+                break
+            passed += 1
+        found.add(passed)
+    return found
+
+
+def test_a_threshold_that_is_drawn_again_is_caught(monkeypatch):
+    """With one threshold for all rounds, equal scores all pass or halt at once."""
+    assert transcripts() == {0, 12}
+    exact = FilteredMean.answer
+
+    def redrawn(self, state, contribution, data, run):
+        state = state | {"test": self.test.init(data, run)}
+        return exact(self, state, contribution, data, run)
+
+    monkeypatch.setattr(FilteredMean, "answer", redrawn)
+    assert len(transcripts()) > 2
+
+
+def halting(plan, data, rounds):
+    """Ask for means that nobody agrees on until the interaction refuses; count the answers."""
+    interaction, answers = plan.open(data, random_state=2), 0
+    scattered = Query(lambda rows, labels: rows[0] * 1e3, 2)
+    for _ in range(3 * rounds):
+        try:
+            interaction.step(scattered)
+        except InteractionClosed:
+            return answers, interaction
+        answers += 1
+    return answers, interaction
+
+
+def test_a_session_that_is_reset_after_a_halt_is_caught(monkeypatch):
+    """A halt is the last answer, also of a session that is stored and resumed."""
+    problem = Interact(n=700, workload=UserVectors(2, 9.0, spread=1.0), rounds=3)
+    plan = filtered_means.plan(problem, BUDGET)
+    data = users_at(np.arange(1400.0).reshape(700, 2))
+    answers, interaction = halting(plan, data, 3)
+    assert answers == 1
+    assert interaction.close().halted
+    exact = Interaction._answer
+
+    def resets(self, query, data):
+        """Fault: a halt is forgotten, and the state is drawn again."""
+        answer = exact(self, query, data)
+        if self._halted:
+            self._halted, self._steps = False, 0
+            self._state = self._mechanism.init(data, self._run)
+        return answer
+
+    monkeypatch.setattr(Interaction, "_answer", resets)
+    assert halting(plan, data, 3)[0] > 3
+
+
 def test_the_event_covers_false_passes():
     """An independent account: delta_F plus the curve of test and means, at every epsilon tried."""
     mean = aggregate(n=1000, rounds=10)
@@ -436,11 +590,51 @@ def test_an_interaction_answers_until_it_halts():
     assert len(release.value) <= 3
 
 
+@pytest.mark.slow
+def test_a_killed_session_is_charged_whole_and_stays_halted(tmp_path):
+    """A process dies after a round and after the halt; both times another one resumes it."""
+    ledger = Ledger.create(tmp_path / "ledger")
+    ledger.register("people", Budget(epsilon=2.0, delta=1e-5, unit="user"), currency="pure")
+    problem = Interact(n=700, workload=UserVectors(2, 9.0, spread=1.0), rounds=5)
+    plan, data = filtered_means.plan(problem, BUDGET), users_at(np.zeros((700, 2)))
+    script = textwrap.dedent(f"""
+        import os, sys
+        import numpy as np
+        from dpfit.core import plan_from_json
+        from dpfit.core.runner import resume
+        from dpfit.data.dataset import InMemory
+        from dpfit.ledger import Ledger
+        from dpfit.mechanisms.aggregates.user_means import Query
+        import json
+        plan = plan_from_json(json.loads({json.dumps(json.dumps(plan.to_json()))}))
+        data = InMemory(np.zeros((700, 2)), np.zeros(700), np.arange(700))
+        account = Ledger({str(tmp_path / "ledger")!r}).account("people", as_approximate=1e-6)
+        store, users = {str(tmp_path / "state")!r}, iter(range(10**6))
+        if sys.argv[1] == "open":
+            assert plan.open(data, store=store, account=account).step() is not None
+        else:
+            session = resume(plan, store, data, account=account)
+            assert session.step(Query(lambda rows, y: np.full(2, 9.0 * next(users)), 2)) is None
+        os._exit(9)
+    """)
+    for when in ("open", "resume"):
+        found = subprocess.run([sys.executable, "-c", script, when], check=False)
+        assert found.returncode == 9
+    session = resume(
+        plan, tmp_path / "state", data, account=ledger.account("people", as_approximate=1e-6)
+    )
+    assert session.done
+    with pytest.raises(InteractionClosed):
+        session.step()
+    assert session.close().halted
+    assert [entry.kind for entry in ledger.entries("people")].count("reserve") == 1
+
+
 def test_bad_input_is_refused_before_anything_is_charged():
     problem = Answer(n=400, workload=UserVectors(2, 9.0, spread=1.0))
-    with pytest.raises(ValueError, match="needs relation='replace'"):
+    with pytest.raises(ValueError, match=r"needs relation='replace'.*use user_mean or staged"):
         filtered_mean.plan(problem, replace(BUDGET, relation="add_remove"))
-    with pytest.raises(ValueError, match="give a budget of"):
+    with pytest.raises(ValueError, match=r"give a budget of.*cap the rows of each user"):
         filtered_mean.plan(problem, Budget(epsilon=1.0, unit="user"))
     for name, value in (("radius", 0.0), ("radius", -1.0), ("outliers", 0.5), ("rejected", 0.0)):
         with pytest.raises(ValueError, match=name):

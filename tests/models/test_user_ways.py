@@ -93,7 +93,7 @@ def test_delta_is_compared_with_the_number_of_users():
 
 def test_a_pure_budget_is_for_capped_rows():
     X, y, ids = visits(users=50)
-    with pytest.raises(ValueError, match="give a delta"):
+    with pytest.raises(ValueError, match="pass delta, or max_rows_per_user: capped rows"):
         LogisticRegression(1.0, bounds=(-1, 1), rows_per_user=20).fit(X, y, user_ids=ids)
     capped = LogisticRegression(1.0, bounds=(-1, 1), max_rows_per_user=2).fit(X, y, user_ids=ids)
     assert capped.guarantee_.pure == pytest.approx(1.0)

@@ -129,6 +129,8 @@ class Algorithm(ABC, Generic[P]):
     guarantees: ClassVar[tuple[str, ...]]
     """The kinds of budget that it can meet: "pure", "approximate", "gdp", "zcdp"."""
     relations: ClassVar[tuple[str, ...]] = RELATIONS
+    under_other_relations: ClassVar[str] = ""
+    """What the refusal of another relation adds: "; " and what to do."""
     units: ClassVar[tuple[str, ...]] = ("record",)
     requires: ClassVar[tuple[Requirement, ...]] = ()
     """What the problem must have."""
@@ -197,12 +199,14 @@ class Algorithm(ABC, Generic[P]):
         if budget.relation not in self.relations:
             raise ValueError(
                 f"{self.name} needs relation={' or '.join(map(repr, self.relations))}, got "
-                f"{budget.relation!r}"
+                f"{budget.relation!r}{self.under_other_relations}"
             )
         if budget.kind not in self.guarantees:
+            by_group = ", or cap the rows of each user and charge them as a group"
             raise BudgetUnreachable(
                 f"{self.name} cannot guarantee {_KINDS[budget.kind]}; "
                 + self._hint(budget.kind, problem)
+                + (by_group if (budget.kind, budget.unit) == ("pure", "user") else "")
             )
         given = {**self._options, **(options or {})}
         for requirement in self.requires:

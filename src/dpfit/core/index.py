@@ -39,7 +39,7 @@ ROWS: list[dict[str, Any]] = [
         'problem': 'minimize',
         'guarantees': ('approximate',),
         'relations': ('replace', 'add_remove'),
-        'units': ('record',),
+        'units': ('record', 'user'),
         'supports': ('domain', 'ridge'),
         'options': ('steps', 'batch', 'clip_norm', 'learning_rate', 'momentum', 'averaged'),
         'tier': 'recommended',

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Risk, Run, Step
 from dpfit.data.arrays import array_of, as_rows, check_array
 from dpfit.data.view import View
-from dpfit.noise import Grid, Source, discrete_laplace
+from dpfit.noise import Grid, choices
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import BoundedRange, Event
 from dpfit.privacy.spec import Spec
@@ -123,21 +123,6 @@ class ExponentialChoice(Mechanism):
 
     def _rows(self, data: View) -> NDArray[np.float64]:
         return as_rows(array_of(data), self.query.candidates, "scores")
-
-
-def choices(gaps: NDArray[np.int64], scale: float, count: int, source: Source) -> list[int]:
-    """Draw candidates independently, with weights exp(-gap / scale), by rejection.
-
-    A two-sided geometric draw of scale s is at least g >= 0 with probability proportional to exp(-g
-    / s).
-    """
-    chosen: list[int] = []
-    while (missing := count - len(chosen)) > 0:
-        trials = missing * len(gaps)
-        proposed = source.integers(len(gaps), trials)
-        kept = proposed[discrete_laplace(scale, trials, source) >= gaps[proposed]]
-        chosen += kept[:missing].tolist()
-    return chosen
 
 
 class ExponentialMechanism(Algorithm[Answer]):

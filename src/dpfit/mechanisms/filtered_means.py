@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import cast
 
 from dpfit.core import Algorithm, Example, Interact, Plan, Step
-from dpfit.mechanisms.aggregates.user_vectors import SPREAD, UserVectors
-from dpfit.mechanisms.filtered_mean import filter_basis, pair_radius, plan_filter, two_places
+from dpfit.mechanisms.aggregates.filtered_mean import filter_basis, plan_filter
+from dpfit.mechanisms.aggregates.user_vectors import (
+    SPREAD,
+    UserVectors,
+    pair_radius,
+    two_places,
+)
 from dpfit.mechanisms.user_means import UserMeans
 from dpfit.privacy import Budget
 
@@ -41,6 +46,7 @@ class FilteredMeansInteraction(Algorithm[Interact]):
     workloads = (UserVectors,)
     guarantees = ("approximate",)
     relations = ("replace",)
+    under_other_relations = "; use user_means, which hides the number of users"
     units = ("record", "user")
     requires = (SPREAD,)
     tier = "specialised"

@@ -220,7 +220,20 @@ class PrivateModel(PrivateEstimator):
             leaks,
             notes=(MissingOutcomes(rule),),
             n_users=n_users,
+            dropped=self._dropped_risk(n, n_users, scaling.width(columns), budget),
         )
+
+    def _dropped_risk(self, kept: int, n_users: int | None, features: int, budget: Budget) -> float:
+        """Return the excess risk of a fit on kept rows over one on all rows, both without noise.
+
+        The minimizer of n log-likelihoods has the excess risk d / (2 n). Other losses have none
+        predicted.
+        """
+        loss = self._losses(budget, kept, features)[0]
+        if n_users is None or loss.slope_relation not in ("logistic", "softmax"):
+            return 0.0
+        every = max(kept, n_users * self._typical_rows())
+        return features * loss.outputs / 2 * (1 / kept - 1 / every)
 
     def _typical_rows(self) -> float:
         """Return the public typical number of rows of a user."""

@@ -79,6 +79,8 @@ class Request:
         Of users: at most this many records of each are used, at random, and charged together.
     n_users : int, optional
         Public number of users: their means of gradients are considered, too.
+    dropped : float
+        Predicted excess risk of a cap because it leaves out rows, whatever the noise.
     currency : str, optional
         Currency of the dataset in the ledger that pays: the plan is the best of those with the
         lowest privacy cost.
@@ -102,6 +104,7 @@ class Request:
     compare: bool = True
     notes: tuple[Note, ...] = ()
     n_users: int | None = None
+    dropped: float = 0.0
 
     def plan(self) -> Plan:
         """Return the plan; ValueError with a hint if no solver can make one."""
@@ -115,6 +118,11 @@ class Request:
 
     def _plan_for_users(self) -> Plan:
         """Return the better of two ways: cap the records of a user, or average their gradients."""
+        if self.budget.kind == "pure" and self.max_rows is None:
+            raise ValueError(
+                "means over users cannot guarantee pure epsilon; pass delta, or max_rows_per_user: "
+                "capped rows are charged as a group"
+            )
         ways: dict[str, Callable[[], Plan]] = {}
         if self.n_users is not None:
             ways["user means"] = lambda: self._plan_within((self.budget,))
@@ -142,7 +150,11 @@ class Request:
 
     def _plan_capped(self) -> Plan:
         cap, budgets = cap_and_budgets(self.budget, int(self.max_rows or 0))
-        return TransformedPlan.of(cap, self._plan_within(budgets))
+        plan = TransformedPlan.of(cap, self._plan_within(budgets))
+        if plan.risk is None or not self.dropped:
+            return plan
+        risk = replace(plan.risk, expected=plan.risk.expected + self.dropped)
+        return replace(plan, predicted=risk)
 
     def _plan_within(self, budgets: tuple[Budget, ...]) -> Plan:
         """Return the best plan within one of the budgets."""

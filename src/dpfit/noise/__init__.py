@@ -7,7 +7,7 @@ from dpfit.noise.additive import (
     add_laplace,
     add_linf_laplace,
 )
-from dpfit.noise.discrete import discrete_gaussian, discrete_laplace
+from dpfit.noise.discrete import choices, discrete_gaussian, discrete_laplace
 from dpfit.noise.fine import fine_exponential, fine_gaussian
 from dpfit.noise.lattice import INTEGERS, Grid
 from dpfit.noise.laws import Gaussian, GeneralizedGaussian, Laplace, Law, Uniform
@@ -28,6 +28,7 @@ __all__ = [
     "add_l2_laplace",
     "add_laplace",
     "add_linf_laplace",
+    "choices",
     "discrete_gaussian",
     "discrete_laplace",
     "fine_exponential",

@@ -37,6 +37,21 @@ def discrete_laplace(scale: float, size: Size, source: Source) -> Steps:
     return _accepted(lambda n: _two_sided_geometric(scale, n, source), size)
 
 
+def choices(gaps: Steps, scale: float, count: int, source: Source) -> list[int]:
+    """Draw candidates independently, with weights exp(-gap / scale), by rejection.
+
+    A two-sided geometric draw of scale s is at least g >= 0 with probability proportional to exp(-g
+    / s).
+    """
+    chosen: list[int] = []
+    while (missing := count - len(chosen)) > 0:
+        trials = missing * len(gaps)
+        proposed = source.integers(len(gaps), trials)
+        kept = proposed[discrete_laplace(scale, trials, source) >= gaps[proposed]]
+        chosen += kept[:missing].tolist()
+    return chosen
+
+
 def discrete_gaussian(sigma: float, size: Size, source: Source) -> Steps:
     """Draw integers with probabilities prop. to exp(-k**2 / (2 sigma**2)).
 

@@ -78,7 +78,7 @@ def protected(basis: Basis) -> str:
     'each record; data with it and data without it look alike'
     """
     single = basis.unit == "record"
-    who, it = ("each record", "it") if single else ("each person, with all records", "them")
+    who, it = ("each record", "it") if single else ("a person with all of its rows", "them")
     instead = "with another in its place" if single else "with others in their place"
     return (
         f"{who}; data with {it} and data "

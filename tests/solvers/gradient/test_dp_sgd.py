@@ -110,8 +110,6 @@ class TestPromise:
         for budget in (Budget(epsilon=1.0), Budget(mu=1.0), Budget(rho=0.5)):
             with pytest.raises(BudgetUnreachable, match="noisy_gd"):
                 dp_sgd.plan(logistic(100, 2), budget)
-        with pytest.raises(ValueError, match="to_user"):
-            dp_sgd.plan(logistic(100, 2), Budget(epsilon=1.0, delta=1e-6, unit="user"))
 
 
 class TestReach:

@@ -275,11 +275,12 @@ def test_regression_losses_are_fitted(loss):
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 @pytest.mark.parametrize("kind", ["pure", "gdp"])
-def test_an_audit_does_not_break_it(kind, relation):
-    found = audit_algorithm(
-        sparse_descent.using(max_passes=40), (kind,), relation=relation, runs=150, random_state=5
-    )
-    assert found.verdict != "broken"
+def test_an_audit_keeps_the_guarantee(kind, relation):
+    """So many runs that a bound below the guarantee says something."""
+    short = sparse_descent.using(max_passes=20)
+    runs = {"pure": 1000, "gdp": 500}[kind]
+    found = audit_algorithm(short, (kind,), relation=relation, runs=runs, random_state=5)
+    assert found.verdict == "kept", str(found)
 
 
 def test_calibration_of_the_choice_alone_spends_its_share():

@@ -58,7 +58,9 @@ class Aggregate(Interactive):
     @property
     def work(self) -> Work:
         passes = self.rounds * self.sampling.divisor(self.n, self.rounds) / self.n
-        return Work(gradients=passes * self.n, passes=passes)
+        # The number of records is private where users are protected.
+        gradients = passes * self.n if self.per == "record" else 0.0
+        return Work(gradients=gradients, passes=passes)
 
     @property
     def observes(self) -> bool:  # type: ignore[override]

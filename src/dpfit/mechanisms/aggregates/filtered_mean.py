@@ -29,14 +29,18 @@ from dpfit.mechanisms.aggregates.contribution import Contribution, Gradient
 from dpfit.mechanisms.aggregates.inlier_levels import (
     Ramp,
     false_answer,
+    least_n,
+    plan_levels,
     score_test,
     sensitivity,
 )
 from dpfit.mechanisms.aggregates.user_means import UserMean, gradient_means
 from dpfit.noise import Grid, add_gaussian
+from dpfit.noise.lattice import LIMIT
+from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.accountant import privacy_curve
 from dpfit.privacy.event import Approximate, Composed, Event, Gaussian, Pure
-from dpfit.privacy.validate import positive
+from dpfit.privacy.validate import positive, probability
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -44,8 +48,11 @@ Steps = NDArray[np.int64]
 _FINE = 2**10
 """Steps of a value's grid in the radius, at least."""
 
-_FARTHEST = 2**26
+_FARTHEST = 2**36
 """Largest number of steps of an entry: values farther out count as lying there."""
+
+_DIGITS = 13
+"""Bits of a value that are summed at a time."""
 
 
 @dataclass(frozen=True)
@@ -189,14 +196,20 @@ class FilteredMean(Aggregate):
         weights = np.clip(counts - self.low, 0, self.high - self.low)
         weights = np.where(np.isfinite(values).all(axis=1), weights, 0)
         whole = np.where(weights[:, np.newaxis] > 0, values, 0.0).astype(np.int64)
-        # In halves no sum overflows: 2**14 times weights and numbers of values below 2**24.
-        high, low = whole >> 13, whole & (2**13 - 1)
-        totals = [
-            (int(weights @ high[:, k]) << 13) + int(weights @ low[:, k])
-            for k in range(values.shape[1])
-        ]
+        # No sum of digits overflows: 2**13 times weights and numbers of values below 2**24. The
+        # leading digit has the sign.
+        totals = [0] * values.shape[1]
+        for low in range(0, 39, _DIGITS):
+            digits = whole >> low
+            if low + _DIGITS < 39:
+                digits = digits & (2**_DIGITS - 1)
+            totals = [
+                total + (int(part) << low)
+                for total, part in zip(totals, weights @ digits, strict=True)
+            ]
         shift, mass = self.values_grid.exponent - grid.exponent, int(weights.sum())
-        return np.array([_ratio(total, mass, shift) for total in totals], dtype=np.int64)
+        steps = [_ratio(total, mass, shift) for total in totals]
+        return np.array([max(-LIMIT, min(one, LIMIT)) for one in steps], dtype=np.int64)
 
 
 def _ratio(total: int, mass: int, shift: int) -> int:
@@ -205,3 +218,53 @@ def _ratio(total: int, mass: int, shift: int) -> int:
         return 0
     above, below = (total << shift, mass) if shift >= 0 else (total, mass << -shift)
     return (2 * above + below) // (2 * below)
+
+
+def plan_filter(
+    n: int,
+    rounds: int,
+    radius: float,
+    budget: Budget,
+    *,
+    outliers: float = 0.0,
+    rejected: float = 0.05,
+) -> FilteredMean:
+    """Return the filtered mean of least noise within an (epsilon, delta) budget.
+
+    ValueError with the smallest n if n is too small.
+
+    Honest data halt with probability at most ``rejected`` if all pairs of values but those with an
+    outlier lie within the radius.
+    """
+    if not 0 <= probability("outliers", outliers) < 0.18:
+        raise ValueError(f"outliers must be at least 0 and below 0.18, got {outliers!r}")
+    if not 0 < probability("rejected", rejected) < 1:
+        raise ValueError(f"rejected must lie between 0 and 1, got {rejected!r}")
+    epsilon, delta = float(budget.epsilon or 0.0), float(budget.delta or 0.0)
+    shares = {"rejected": rejected, "inliers": (1 - outliers) ** 2}
+    levels = plan_levels(n, rounds, epsilon, delta, **shares)
+    if levels is None:
+        least = least_n(rounds, epsilon, delta, **shares)
+        raise ValueError(
+            f"filtered_mean needs at least {least} users with this budget, got n = {n}; use "
+            "staged_user_mean, which needs no least number"
+        )
+
+    def make(noise_multiplier: float) -> FilteredMean:
+        return FilteredMean(
+            n, noise_multiplier, rounds, budget.relation, per=budget.unit, epsilon=levels.epsilon,
+            radius=radius, threshold=levels.threshold, floor=levels.floor, low=levels.ramp.low,
+            high=levels.ramp.high, two_radii=levels.ramp.two_radii,
+        )  # fmt: skip
+
+    return calibrate(make, budget)
+
+
+def filter_basis(budget: Budget) -> Basis:
+    """Return why filtered means are private."""
+    counted = Assumption("the number n of users is that of the data", "enforced")
+    theorem = (
+        "filtered mean [Liu24, Theorem 9.3.2, with corrected constants]; above threshold "
+        "(Dwork and Roth 2014, Theorem 3.23); concurrent composition (Vadhan and Wang 2021)"
+    )
+    return Basis(theorem, budget.relation, budget.unit, (counted,), "exact")

@@ -15,8 +15,7 @@ from dpfit.data.dataset import Dataset
 from dpfit.data.view import View
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.mechanisms.aggregates.contribution import ROUNDING, Contribution
-from dpfit.mechanisms.exponential import choices
-from dpfit.noise import Grid
+from dpfit.noise import Grid, choices
 from dpfit.privacy.event import BoundedRange, Event, Repeated
 
 Floats = NDArray[np.float64]

@@ -216,3 +216,18 @@ def one_moves(problem: Problem, relation: str) -> Example:
         return Example(problem, data, InMemory(rows[:-1], np.zeros(n - 1), users[:-1]))
     moved = np.vstack([rows[:-1], [[-1.0, 0.0]]])
     return Example(problem, data, InMemory(moved, np.zeros(n), users))
+
+
+def two_places(problem: Problem, far: int) -> Example:
+    """Return users at two places, ``far`` at the second, and one more in the neighbour."""
+    rows, users = np.zeros((problem.units, 2)), np.arange(problem.units)
+    rows[len(rows) - far :, 0] = 3.0
+    moved = rows.copy()
+    moved[0, 0] = 3.0
+    data, other = (InMemory(each, np.zeros(len(each)), users) for each in (rows, moved))
+    return Example(problem, data, other)
+
+
+def pair_radius(workload: UserVectors, radius: float | None) -> float:
+    """Return the distance within which two users count as near."""
+    return 2 * float(workload.spread or 0.0) if radius is None else positive("radius", radius)

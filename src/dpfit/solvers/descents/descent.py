@@ -24,6 +24,9 @@ from dpfit.privacy import Assumption, Basis, Budget
 from dpfit.privacy.event import Event
 from dpfit.solvers.descents.optimizer import Optimizer
 
+USER_MEAN = "the mean of each user"
+"""What is clipped where users are protected."""
+
 
 @dataclass(frozen=True)
 class Descent(Interactive):
@@ -173,7 +176,7 @@ def trajectory_step(descent: Descent, budget: Budget, *assumptions: Assumption) 
 
 def trajectory_basis(loss: Loss, budget: Budget) -> Basis:
     """Return why all iterates together are private."""
-    clipped = "the gradient of each record" if budget.unit == "record" else "the mean of each user"
+    clipped = "the gradient of each record" if budget.unit == "record" else USER_MEAN
     assumptions = [Assumption(f"{clipped} is clipped", "enforced")]
     if budget.relation == "add_remove":
         assumptions.append(DECLARED_N)

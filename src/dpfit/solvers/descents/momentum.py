@@ -72,8 +72,11 @@ class Momentum(Optimizer):
         return self.schedule.steps * self.step_size / (1 - self.schedule.momentum)
 
     def check(self, problem: Minimize, aggregate: Aggregate) -> None:
-        if isinstance(aggregate, ClippedMean) and aggregate.schedule != self.schedule:
-            raise ValueError("aggregate and optimizer must have the same schedule")
+        if isinstance(aggregate, ClippedMean):
+            # Samples have even noise: their schedule is of the iterates only.
+            shared = self.schedule if aggregate.sampling.sees_all else None
+            if aggregate.schedule != shared:
+                raise ValueError("aggregate and optimizer must have the same schedule")
         if self.step_size * problem.ridge > 1:
             raise ValueError(
                 f"step_size must be at most 1 / ridge = {1 / problem.ridge:g}, got "

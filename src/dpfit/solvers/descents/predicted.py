@@ -133,12 +133,14 @@ def _user_bias(descent: Descent, design: Design) -> float:
     """Excess by clipping means of few rows at `user_radius`; that of means of many rows is small.
 
     The mean of m gradients is nearly symmetric, so clipping moves no minimizer, if m is large. At
-    two rows it is about what clipping a record at `USER_CLIP` does; it falls as `FEW_ROWS` says.
+    two rows it is about what clipping a record at `USER_CLIP` does; it falls as `FEW_ROWS` says,
+    and as the clip norm grows to twice `user_radius`, which hardly clips any.
     """
     problem, rows = descent.problem, descent.problem.rows_per_user or 1.0
     if descent.aggregate.per == "record" or rows <= 1 or not math.isfinite(gradient_bound(problem)):
         return 0.0
     off = CLIP_BIAS * (1 - USER_CLIP) / (1 - CLIP) * min(1.0, (FEW_ROWS / rows) ** 2)
+    off *= max(0.0, 2 - _moves(descent).clip_norm / user_radius(problem)) ** 2
     return off * gradient_bound(problem) * design.deviation / problem.bounds.row_norm
 
 

@@ -63,6 +63,11 @@ class DescentTuning(Tuning):
     class_factor : float
         Least factor of the output of a loss of several classes, as a share of the fraction of the
         way that the descent comes.
+    user_noise : pair of float (this and the next by benchmarks/users.py --tune)
+        Levels of noise between which the clip norm of users rises to ``user_factor`` radii: of the
+        noise norm of one release of the whole budget, over the clip norm.
+    user_factor : float
+        Largest clip norm of users, in units of `user_radius`.
     """
 
     kind = "descent_tuning"
@@ -82,6 +87,8 @@ class DescentTuning(Tuning):
     class_noise: tuple[float, float] = (0.02, 0.06)
     class_clip: float = 0.35
     class_factor: float = 0.25
+    user_noise: tuple[float, float] = (0.003, 0.03)
+    user_factor: float = 2.0
 
 
 TUNING = DescentTuning()
@@ -103,10 +110,15 @@ def default_clip_norm(
     it is clipped at less noise, and harder where noise adds more than that. Behind a map that makes
     rows isotropic, nothing is clipped where noise adds less than a sample. A loss of several
     classes is clipped harder at much noise: its gradients stay near the bound for longer. Means
-    over the records of a user are clipped at `user_radius`.
+    over the records of a user are clipped at `user_radius` at much noise; twice that clips hardly
+    any.
     """
     if per == "user" and (problem.rows_per_user or 1.0) > 1:
-        return user_radius(problem)
+        change = 1 if relation == "add_remove" else 2
+        level = change * noise_multiplier * math.sqrt(problem.dimension) / problem.n
+        factors = (TUNING.user_factor, 1.0)
+        wide = np.interp(math.log(level), np.log(TUNING.user_noise), factors)
+        return user_radius(problem) * float(wide)
     bound = gradient_bound(problem)
     # The two slopes of a quantile loss say which quantile it is about: clipping the steeper one
     # would change that.

@@ -36,6 +36,7 @@ from dpfit.losses.base import Bounds
 from dpfit.losses.custom import declared_basis
 from dpfit.losses.glm import GLM, Huber, Logistic, Squared
 from dpfit.mechanisms.aggregates.contribution import clipped_sums
+from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.noise import Gaussian, Grid, rounded
 from dpfit.noise.coins import LEAST, successes
 from dpfit.noise.lattice import LIMIT
@@ -43,7 +44,10 @@ from dpfit.noise.rounded import checked_scale
 from dpfit.privacy import Assumption, Basis, Budget, calibrate, event
 from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.validate import in_safe_range, integer, option, positive, real
+from dpfit.solvers.descents.descent import USER_MEAN
 from dpfit.solvers.descents.network_rule import sampled_rule
+from dpfit.solvers.descents.rule import default_clip_norm
+from dpfit.solvers.descents.sampled import sampled_users
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -168,12 +172,11 @@ class SampledDescent(Loop):
 
     def basis(self, budget: Budget) -> Basis:
         """Return why the descent is private."""
+        clipped = "the gradient of each record" if budget.unit == "record" else USER_MEAN
+        coins = f"each {budget.unit} is in a batch by a coin of its own; no batch size is used"
         assumptions = [
-            Assumption("the gradient of each record is clipped", "enforced"),
-            Assumption(
-                "each record is in a batch by a coin of its own; the size of a batch is not used",
-                "enforced",
-            ),
+            Assumption(f"{clipped} is clipped", "enforced"),
+            Assumption(coins, "enforced"),
         ]
         if budget.relation == "add_remove":
             assumptions.append(
@@ -361,7 +364,8 @@ class DPSGD(Algorithm[Minimize]):
     Use it for tables so large that a full-batch pass for each step takes long; use `noisy_gd`
     otherwise. Guarantee: (epsilon, delta)-DP by privacy-loss distributions, for any loss and any
     data. Reference: [LD] Algorithm 1, repaired; proof in docs/explanation/sampled-descent.md.
-    Work: ``steps * batch`` gradients of single records.
+    Work: ``steps * batch`` gradients of single records. Of users ``batch`` is a number of users,
+    and the mean gradient of each is clipped.
     """
 
     name = "dp_sgd"
@@ -372,6 +376,7 @@ class DPSGD(Algorithm[Minimize]):
     reference = "[LD] Algorithm 1, repaired; Abadi et al. (2016); Balle, Barthe and Gaboardi (2018)"
     solves = Minimize
     guarantees = ("approximate",)
+    units = ("record", "user")
     requires = (_BOUNDED,)
     supports = frozenset({"ridge", "domain"})
     tier = "recommended"
@@ -420,11 +425,9 @@ class DPSGD(Algorithm[Minimize]):
         strength = budget.gaussian_mu / (2 if relation == "replace" else 1)
         signal = strength * problem.n / math.sqrt(problem.dimension)
         curvature = constants.smoothness + problem.ridge
-        limit = (
-            _clip_norm(problem, relation, signal)
-            if clip_norm is None
-            else positive("clip_norm", clip_norm)
-        )
+        rows = 1.0 if budget.unit == "record" else problem.rows_per_user or 1.0
+        given = clip_norm is not None
+        limit = positive("clip_norm", clip_norm) if given else _clip_norm(problem, budget, signal)
         time = (
             _DRIFT
             * constants.natural_unit
@@ -448,7 +451,7 @@ class DPSGD(Algorithm[Minimize]):
                 min(learning_rate, 1 / problem.ridge) if problem.ridge else learning_rate
             )
         if batch is None:
-            passes = max(_ENTRIES / (problem.n * problem.n_features), _PASSES)
+            passes = max(_ENTRIES / (problem.n * rows * problem.n_features), _PASSES)
             batch = problem.n * min(1.0, max(passes / steps, strength / math.sqrt(steps)))
         template = SampledDescent(
             problem,
@@ -463,7 +466,14 @@ class DPSGD(Algorithm[Minimize]):
         )
         found = calibrate(lambda level: AtLevel(template.event.scaled(level), level), budget)
         mechanism = replace(template, noise_multiplier=found.level)
-        return Step(mechanism, mechanism.basis(budget))
+        if budget.unit == "record":
+            return Step(mechanism, mechanism.basis(budget))
+        schedule = Schedule(mechanism.steps, momentum, averaged)
+        descent = sampled_users(
+            problem, relation, found.level, mechanism.batch, limit, learning_rate, schedule,
+            mechanism.risk,
+        )  # fmt: skip
+        return Step(descent, mechanism.basis(budget))
 
     def example(self, relation: str) -> Example:
         """Return 20 equal records, the last of which has the opposite label or is removed."""
@@ -481,17 +491,17 @@ def _distance(problem: Minimize, relation: str) -> float:
     return free if problem.region is None else min(free, problem.region.diameter())
 
 
-def _clip_norm(problem: Minimize, relation: str, signal: float) -> float:
+def _clip_norm(problem: Minimize, budget: Budget, signal: float) -> float:
     """Return the default clip norm; its fraction of the Lipschitz constant grows to 1.
 
-    The fraction grows as the noise falls.
-
-    Clipping a smooth convex margin loss gives another one on which outliers weigh less. That is a
-    bias, which must vanish with the noise. Clipping a non-smooth loss would only change the weight
-    of the ridge.
+    The fraction grows as the noise falls: clipping a smooth convex margin loss gives another one on
+    which outliers weigh less. That is a bias, which must vanish with the noise. Clipping a
+    non-smooth loss would only change the weight of the ridge.
     """
-    steepest = _steepest(problem, relation)
-    smooth = problem.constants(relation).smooth
+    if budget.unit == "user" and (problem.rows_per_user or 1.0) > 1:
+        return default_clip_norm(problem, budget.relation, 1 / budget.gaussian_mu, per="user")
+    steepest = _steepest(problem, budget.relation)
+    smooth = problem.constants(budget.relation).smooth
     return steepest * (1 - _CLIPPED * min(1.0, _QUIET / signal)) if smooth else steepest
 
 

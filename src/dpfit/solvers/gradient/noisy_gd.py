@@ -15,7 +15,7 @@ from dpfit.core.algorithm import BOUNDED, Requirement
 from dpfit.core.examples import opposite_records
 from dpfit.losses.custom import declared_basis
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
-from dpfit.mechanisms.filtered_mean import filter_basis, plan_filter
+from dpfit.mechanisms.aggregates.filtered_mean import filter_basis, plan_filter
 from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.event import Gaussian
 from dpfit.privacy.validate import integer, option, positive
@@ -66,7 +66,7 @@ class NoisyGD(Algorithm[Minimize]):
     ----------
     clip_norm : float, optional
         By default a fraction of the Lipschitz constant that falls as the noise grows. Where users
-        are protected, the radius of a user's mean gradient: 0.4 / sqrt(rows_per_user) of it.
+        are protected, 0.4 / sqrt(rows_per_user) of it, and up to twice that at little noise.
     step_size : float, optional
         Of losses with parameters of their own, such as networks. By default 1, less at much noise.
     filtered : bool, default=False
