@@ -18,7 +18,7 @@ def sampled_users(
     clip_norm: float,
     learning_rate: float,
     schedule: Schedule,
-    predicted: Risk,
+    predicted: Risk | None,
 ) -> Descent:
     """Return a descent whose steps see ``batch`` users on average, each with all of its records.
 
