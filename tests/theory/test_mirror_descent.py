@@ -85,9 +85,7 @@ def test_the_fixed_step_bound_is_met_on_quadratics_and_nearly_attained_on_slopes
     losses = -steep * travelled * np.arange(steps) / steps
     best = -steep * travelled  # theta* is where the last step ends: its divergence is spent fully
     excess = float(losses.mean() - best)
-    bound = bounds.fixed_step_bound(
-        steps, size, travelled**2 / 2, bounds.drift(steep, 0.0, [1.0])
-    )
+    bound = bounds.fixed_step_bound(steps, size, travelled**2 / 2, bounds.drift(steep, 0.0, [1.0]))
     assert excess == pytest.approx(bound, rel=0.002)
 
 
@@ -175,9 +173,7 @@ def test_the_profile_bound_holds_for_a_separable_map_and_is_nearly_attained():
     floors = np.array([floor(x, top) for x, top in zip(middle, tops, strict=True)])
     for direction in np.eye(2):
         found = float(np.abs(moved @ direction).mean())
-        bound = bounds.noise_profile_bound(
-            floors, direction, size, deviation, least=m, reach=reach
-        )
+        bound = bounds.noise_profile_bound(floors, direction, size, deviation, least=m, reach=reach)
         assert found <= bound <= 1.06 * found
         # With curvatures a tenth larger, the bound is broken.
         assert found > bounds.noise_profile_bound(

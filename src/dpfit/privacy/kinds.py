@@ -180,6 +180,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "scaled_by": ("dpfit.models.scaling", "ScaledBy"),
     "scaling": ("dpfit.models.scaling", "Scaling"),
     "schedule": ("dpfit.mechanisms.aggregates.schedule", "Schedule"),
+    "scheduled_mirror": ("dpfit.solvers.public_data.public_mirror_descent", "ScheduledMirror"),
     "schema": ("dpfit.data.schema", "Schema"),
     "scores": ("dpfit.models.scores", "Scores"),
     "second_moments": ("dpfit.solvers.gradient.preconditioned_gd", "SecondMoments"),

@@ -72,7 +72,7 @@ def _mean_length(axes: Floats) -> float:
         integrate.quad(integrand, low, high, epsabs=0, epsrel=1e-11, limit=200)[0]
         for low, high in ((0.0, middle), (middle, 1e3 * middle), (1e3 * middle, math.inf))
     ]
-    return sum(parts) / math.sqrt(math.pi)
+    return float(sum(parts)) / math.sqrt(math.pi)
 
 
 def _mean_maximum(axes: Floats) -> float:
@@ -87,4 +87,4 @@ def _mean_maximum(axes: Floats) -> float:
             integrate.quad(integrand, low, high, epsabs=1e-13, epsrel=1e-11, limit=200)[0]
             for low, high in ((0.0, reach), (reach, 3 * reach), (3 * reach, math.inf))
         ]
-    return sum(parts)
+    return float(sum(parts))
