@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dpfit.core import Minimize, Plan, Requirement, Risk, State
 from dpfit.data.dataset import Dataset
 from dpfit.geometry import L2Ball
+from dpfit.losses import Bounds, Squared
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.privacy import Budget, calibrate
@@ -174,7 +175,7 @@ class PublicMirrorDescent(PublicDescent):
 
     Examples
     --------
-    >>> from dpfit.losses import Bounds, Logistic
+    >>> from dpfit.losses import Logistic
     >>> problem = Minimize(
     ...     n=10_000,
     ...     loss=Logistic(),
@@ -228,9 +229,12 @@ class PublicMirrorDescent(PublicDescent):
         return with_public(bound.falling(steps, similarity, failure), budget)
 
     def example(self, relation: str) -> Any:
-        """Return the records of the base, with a ball and a ridge."""
+        """Return the records of the base for the squared loss, whose steps are quick."""
         base = super().example(relation)
-        problem = replace(base.problem, domain=L2Ball(2, 1.0), ridge=0.5, public=24)
+        bounds = Bounds(base.problem.bounds.row_norm, -1.0, 1.0)
+        problem = replace(
+            base.problem, loss=Squared(), bounds=bounds, domain=L2Ball(2, 1.0), ridge=0.5, public=24
+        )
         return base._replace(problem=problem)
 
 
