@@ -25,6 +25,7 @@ from dpfit.losses.guards import (
 from dpfit.losses.smoothed import GaussianSmoothed, smoothing_width
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import Distance, HuberDistance, LinearLoss, SquaredDistance, VectorLoss
+from dpfit.losses.wells import Wells
 
 __all__ = [
     "GLM",
@@ -54,6 +55,7 @@ __all__ = [
     "Squared",
     "SquaredDistance",
     "VectorLoss",
+    "Wells",
     "clip_gradients",
     "smoothing_width",
 ]

@@ -118,6 +118,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "loss_softmax": ("dpfit.losses.softmax", "Softmax"),
     "loss_squared": ("dpfit.losses.glm", "Squared"),
     "loss_squared_distance": ("dpfit.losses.vector", "SquaredDistance"),
+    "loss_wells": ("dpfit.losses.wells", "Wells"),
     "mapped_rows": ("dpfit.solvers.gradient.preconditioned_gd", "MappedRows"),
     "marginal_queries": ("dpfit.queries.marginals", "Marginals"),
     "max_divergence_certificate": ("dpfit.samplers.max_divergence_certificate", "MaxDivergenceSampler"),
