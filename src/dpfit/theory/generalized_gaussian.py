@@ -102,7 +102,7 @@ def largest_of(*groups: IndependentErrors) -> float:
     """Return the expected largest error of independent groups.
 
     >>> one = IndependentErrors(shape=1.0, scale=2.0, number=1)
-    >>> round(largest_of(one, one, one), 4), round(replace(one, number=3).expected_max, 4)
+    >>> round(largest_of(one, one, one), 4), round(IndependentErrors(1.0, 2.0, 3).expected_max, 4)
     (3.6667, 3.6667)
     """
     # The integral of P(max > x) up to where it is negligible.
