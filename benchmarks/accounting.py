@@ -13,7 +13,7 @@ one small call that loads it.
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import dp_accounting
 from dp_accounting.pld import PLDAccountant
 
+from bars import at_least, at_most, finish
 from dpfit.privacy import Basis, Budget, Guarantee, accountant, calibrate, event
 
 SETTINGS = [(0.01, 1_000), (0.001, 100_000), (1.0, 100), (0.05, 200)]
@@ -79,23 +80,13 @@ def run(quick: bool, repeats: int) -> dict[str, Any]:
             }
         )
         bars += [
-            {
-                "name": f"speed-up, {name}",
-                "value": peer / warm,
-                "target": FASTER,
-                "holds": peer / warm >= FASTER,
-            },
-            {
-                "name": f"|noise gap|, {name}",
-                "value": abs(excess),
-                "target": CLOSER,
-                "holds": abs(excess) <= CLOSER,
-            },
+            at_least(f"speed-up, {name}", peer / warm, FASTER),
+            at_most(f"|noise gap|, {name}", abs(excess), CLOSER),
         ]
     return {"benchmark": "accounting", "quick": quick, "figures": figures, "bars": bars}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -104,22 +95,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     result = run(arguments.quick, arguments.repeats)
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    for row in result["figures"]:
-        print(
-            f"{row['setting']:>18}: ours {row['ours_noise']:.5f} in "
-            f"{row['ours_first_seconds']:.3f} s first, "
-            f"{row['ours_warm_seconds']:.3f} s warm; "
-            f"dp_accounting {row['theirs_noise']:.5f} in {row['theirs_seconds']:.2f} s"
-        )
-    for bar in result["bars"]:
-        print(
-            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar "
-            f"{bar['target']:g})"
-        )
+    if not arguments.json:
+        for row in result["figures"]:
+            print(
+                f"{row['setting']:>18}: ours {row['ours_noise']:.5f} in "
+                f"{row['ours_first_seconds']:.3f} s first, "
+                f"{row['ours_warm_seconds']:.3f} s warm; "
+                f"dp_accounting {row['theirs_noise']:.5f} in {row['theirs_seconds']:.2f} s"
+            )
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from bars import at_least, at_most, finish
 from dpfit.core.examples import opposite_records
 from dpfit.privacy import BudgetUnreachable
 from dpfit.solvers.auto import auto, candidates
@@ -77,19 +79,9 @@ def run(quick: bool) -> dict[str, Any]:
     share, worst = float(np.mean(ratios <= CLOSE)), float(ratios.max())
     usual = float(np.median([figure["plan_seconds"] for figure in figures]))
     bars = [
-        {
-            "name": f"share of problems within {CLOSE}",
-            "value": share,
-            "target": SHARE,
-            "holds": share >= SHARE,
-        },
-        {"name": "largest ratio", "value": worst, "target": FAR, "holds": worst <= FAR},
-        {
-            "name": "seconds to plan (median)",
-            "value": usual,
-            "target": SECONDS,
-            "holds": usual <= SECONDS,
-        },
+        at_least(f"share of problems within {CLOSE}", share, SHARE),
+        at_most("largest ratio", worst, FAR),
+        at_most("seconds to plan (median)", usual, SECONDS),
     ]
     return {
         "benchmark": "auto",
@@ -111,7 +103,7 @@ def fixed(figures: list[dict[str, Any]]) -> dict[str, float]:
     return {name: float(np.exp(np.mean(np.log(values)))) for name, values in ratios.items()}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -121,28 +113,22 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     result = run(arguments.quick)
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    for row in sorted(result["figures"], key=lambda row: row["ratio"]):
-        risks = ", ".join(
-            f"{name} {risk:.3g} ({row['predicted'][name]:.2g})"
-            for name, risk in row["risks"].items()
-        )
-        print(
-            f"{row['ratio']:5.2f} {row['picked']:<22} {row['loss']:<14} n={row['n']:<5} "
-            f"d={row['d']:<2} "
-            f"{row['design']:<9} {row['size']:<5} eps={row['epsilon']:<4} delta={row['delta']:g} "
-            f"{row['relation']}: "
-            f"{risks}"
-        )
-    print("geometric mean ratios where all solvers can be used:", result["fixed"])
-    for bar in result["bars"]:
-        print(
-            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar "
-            f"{bar['target']:g})"
-        )
+    if not arguments.json:
+        for row in sorted(result["figures"], key=lambda row: row["ratio"]):
+            risks = ", ".join(
+                f"{name} {risk:.3g} ({row['predicted'][name]:.2g})"
+                for name, risk in row["risks"].items()
+            )
+            print(
+                f"{row['ratio']:5.2f} {row['picked']:<22} {row['loss']:<14} n={row['n']:<5} "
+                f"d={row['d']:<2} "
+                f"{row['design']:<9} {row['size']:<5} eps={row['epsilon']:<4} "
+                f"delta={row['delta']:g} {row['relation']}: "
+                f"{risks}"
+            )
+        print("geometric mean ratios where all solvers can be used:", result["fixed"])
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

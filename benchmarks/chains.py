@@ -25,6 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from bars import at_least, finish
+
 SIZES = {"n=1e4, d=20": (10_000, 20, 25), "n=1e5, d=50": (100_000, 50, 5)}
 """Records, dimensions, and steps of a round: few, so that some rounds are not interrupted on a busy
 machine.
@@ -189,14 +191,7 @@ def run(python: str | None, quick: bool) -> dict[str, Any]:
             if other:
                 ratio = max(mine)[0] / max(other)[0]
                 name = f"{kernel} against blackjax, {size}"
-                bars.append(
-                    {
-                        "name": name,
-                        "value": ratio,
-                        "target": BARS[size],
-                        "holds": ratio >= BARS[size],
-                    }
-                )
+                bars.append(at_least(name, ratio, BARS[size]))
     if peer:
         peer.close()
     return {"benchmark": "chains", "quick": quick, "load": load, "figures": figures, "bars": bars}
@@ -212,7 +207,7 @@ def _best(side: str, rounds: list[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -225,25 +220,19 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.serve:
         serve()
-        return
+        return 0
     result = run(arguments.blackjax, arguments.quick)
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    print(f"load at the start: {result['load']:.1f}")
-    for row in result["figures"]:
-        sides = [
-            f"{side} {speed:,.0f} steps/s ({row[f'{side}_processor_microseconds']:,.0f} us CPU)"
-            for side in ("ours", "blackjax")
-            if (speed := row.get(f"{side}_steps_per_second")) is not None
-        ]
-        print(f"{row['kernel']:>5}, {row['size']}: {', '.join(sides)}")
-    for bar in result["bars"]:
-        print(
-            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.3g} (bar "
-            f"{bar['target']:g})"
-        )
+    if not arguments.json:
+        print(f"load at the start: {result['load']:.1f}")
+        for row in result["figures"]:
+            sides = [
+                f"{side} {speed:,.0f} steps/s ({row[f'{side}_processor_microseconds']:,.0f} us CPU)"
+                for side in ("ours", "blackjax")
+                if (speed := row.get(f"{side}_steps_per_second")) is not None
+            ]
+            print(f"{row['kernel']:>5}, {row['size']}: {', '.join(sides)}")
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

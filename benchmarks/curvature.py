@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
+import sys
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from bars import at_most, finish
 from dpfit.privacy import calibrate
 from dpfit.privacy.event import Gaussian
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
@@ -96,18 +97,11 @@ def run(quick: bool) -> dict[str, Any]:
         figure["preconditioned_over_best"] for figure in figures if figure["design"] != "isotropic"
     ]
     typical = float(np.exp(np.mean(np.log(skewed))))
-    bars = [
-        {
-            "name": "preconditioned, skewed columns",
-            "value": typical,
-            "target": 0.5,
-            "holds": typical <= 0.5,
-        }
-    ]
+    bars = [at_most("preconditioned, skewed columns", typical, 0.5)]
     return {"benchmark": "curvature", "quick": quick, "figures": figures, "bars": bars}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -115,21 +109,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     result = run(arguments.quick)
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    for row in result["figures"]:
-        risks = ", ".join(f"{name} {risk:.2g}" for name, risk in row["risks"].items())
-        print(
-            f"{row['design']} {row['power']} n={row['n']} d={row['d']} eps={row['epsilon']}: "
-            f"{risks}"
-        )
-    for bar in result["bars"]:
-        print(
-            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar "
-            f"{bar['target']:g})"
-        )
+    if not arguments.json:
+        for row in result["figures"]:
+            risks = ", ".join(f"{name} {risk:.2g}" for name, risk in row["risks"].items())
+            print(
+                f"{row['design']} {row['power']} n={row['n']} d={row['d']} eps={row['epsilon']}: "
+                f"{risks}"
+            )
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

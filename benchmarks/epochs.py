@@ -22,11 +22,14 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from bars import at_least, at_most, finish
 
 Setting = tuple[str, int, int, int]
 LARGE: list[Setting] = [("n = 1e6", 10**6, 50, 256), ("n = 1e6", 10**6, 50, 4096)]
@@ -191,29 +194,15 @@ def run(quick: bool, repeats: int, interpreters: dict[str, str]) -> dict[str, An
             seconds = min(seconds, ours(setting, times))
             row |= {"ours_seconds": seconds, f"{peer}_seconds": theirs}
             ratio, wanted = theirs / seconds, FASTER[peer]
-            bars.append(
-                {
-                    "name": f"{peer} over ours, {name}",
-                    "value": ratio,
-                    "target": wanted,
-                    "holds": ratio >= wanted,
-                }
-            )
+            bars.append(at_least(f"{peer} over ours, {name}", ratio, wanted))
         else:
             limit = SECONDS[setting]
-            bars.append(
-                {
-                    "name": f"seconds an epoch, {name}",
-                    "value": seconds,
-                    "target": limit,
-                    "holds": seconds <= limit,
-                }
-            )
+            bars.append(at_most(f"seconds an epoch, {name}", seconds, limit))
         figures.append(row)
     return {"benchmark": "epochs", "quick": quick, "figures": figures, "bars": bars}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -229,29 +218,23 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.peer:
         print(PEERS[arguments.peer](tuple(json.loads(arguments.setting)), arguments.repeats))
-        return
+        return 0
     given = {"opacus": arguments.opacus, "jax_privacy": arguments.jax_privacy}
     result = run(
         arguments.quick,
         arguments.repeats,
         {peer: python for peer, python in given.items() if python},
     )
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    for row in result["figures"]:
-        seconds = ", ".join(
-            f"{key.removesuffix('_seconds')} {value:.4g} s"
-            for key, value in row.items()
-            if key != "setting"
-        )
-        print(f"{row['setting']:>26}: {seconds}")
-    for bar in result["bars"]:
-        print(
-            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.4g} (bar "
-            f"{bar['target']:g})"
-        )
+    if not arguments.json:
+        for row in result["figures"]:
+            seconds = ", ".join(
+                f"{key.removesuffix('_seconds')} {value:.4g} s"
+                for key, value in row.items()
+                if key != "setting"
+            )
+            print(f"{row['setting']:>26}: {seconds}")
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,8 +8,8 @@ and the best of all rounds counts.
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +19,8 @@ import numpy as np
 from scipy.linalg import blas
 from scipy.sparse import random_array
 
+from bars import at_least as bound_below
+from bars import at_most, finish
 from dpfit.kernels import passes
 from dpfit.kernels.prefetch import prefetch
 from dpfit.kernels.rows import AHEAD
@@ -211,8 +213,7 @@ def measure(quick: bool) -> dict[str, Any]:
     bars = []
 
     def bar(name: str, value: float, target: float, at_least: bool) -> None:
-        holds = value >= target if at_least else value <= target
-        bars.append({"name": name, "value": value, "target": target, "holds": bool(holds)})
+        bars.append((bound_below if at_least else at_most)(name, value, target))
 
     for (n, d), figures in zip(SIZES, full, strict=True):
         size = f"n={n // shrink}, d={d}"
@@ -268,20 +269,16 @@ def show(figures: dict[str, Any], indent: str = "  ") -> None:
             print(f"{indent}{name:<40}{figure:>12.3f}")
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="finish in less than 45 seconds")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     result = measure(arguments.quick)
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    show({name: figures for name, figures in result.items() if name != "bars"}, "")
-    for bar in result["bars"]:
-        verdict = "holds" if bar["holds"] else "FAILS"
-        print(f"{bar['name']:<70}{bar['value']:>12.4g}  target {bar['target']:<10.4g} {verdict}")
+    if not arguments.json:
+        show({name: figures for name, figures in result.items() if name != "bars"}, "")
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

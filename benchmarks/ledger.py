@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import multiprocessing
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from bars import at_most, finish
 from dpfit.ledger import BudgetExceeded, DatasetAccount, Ledger
 from dpfit.privacy import Basis, Budget, Guarantee
 from dpfit.privacy import event as events
@@ -182,11 +183,6 @@ def growth(directory: Path, entries: int) -> dict[str, Any]:
     }
 
 
-def bar(name: str, value: float, target: float) -> dict[str, Any]:
-    """A figure that may not be above its target."""
-    return {"name": name, "value": value, "target": target, "holds": value <= target}
-
-
 def measure(seconds: float, kills: int, entries: int) -> dict[str, Any]:
     """All parts that have a size."""
     result: dict[str, Any] = {"bars": []}
@@ -196,18 +192,20 @@ def measure(seconds: float, kills: int, entries: int) -> dict[str, Any]:
             result["race"] = race(directory, seconds)
             for figure in ("overspent", "miscounted", "stuck"):
                 name = f"{PROCESSES} processes for {seconds:g} s: {figure}"
-                result["bars"].append(bar(name, result["race"][figure], 0))
+                result["bars"].append(at_most(name, result["race"][figure], 0))
         if kills:
             result["kills"] = killings(directory, kills)
-            result["bars"].append(bar(f"{kills} kill -9: failures", result["kills"]["failures"], 0))
+            result["bars"].append(
+                at_most(f"{kills} kill -9: failures", result["kills"]["failures"], 0)
+            )
         if entries:
             result["growth"] = growth(directory, entries)
             name = f"spend after {result['growth']['entries']} entries / first spend"
-            result["bars"].append(bar(name, result["growth"]["ratio"], 5))
+            result["bars"].append(at_most(name, result["growth"]["ratio"], 5))
     return result
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
@@ -221,18 +219,12 @@ def main() -> None:
         default if value is None else value for value, default in zip(given, defaults, strict=True)
     )
     result = measure(seconds, kills, entries)
-    if options.json:
-        print(json.dumps(result, indent=2))
-        return
-    for part in ("race", "kills", "growth"):
-        for name, value in result.get(part, {}).items():
-            print(f"{part:7} {name:24} {value:.4g}")
-    for line in result["bars"]:
-        print(
-            f"{'holds' if line['holds'] else 'FAILS'}  {line['name']}: {line['value']:.3g} (at "
-            f"most {line['target']})"
-        )
+    if not options.json:
+        for part in ("race", "kills", "growth"):
+            for name, value in result.get(part, {}).items():
+                print(f"{part:7} {name:24} {value:.4g}")
+    return finish(result, options.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,7 +7,7 @@ vectors of 10,000, side by side at the same scale.
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +17,7 @@ import opendp.prelude as dp
 from randomgen import ChaCha
 from scipy import special
 
+from bars import at_least, at_most, finish
 from dpfit.noise import (
     Gaussian,
     GeneralizedGaussian,
@@ -160,21 +161,15 @@ def measure(quick: bool) -> dict[str, Any]:
     }
     errors = largest_errors(100 if quick else 2000)
     bars = [
-        {
-            "name": f"{ours} against {theirs} at scale {scale:g}",
-            "value": rates[scale][ours] / rates[scale][theirs],
-            "target": TARGET,
-            "holds": rates[scale][ours] >= TARGET * rates[scale][theirs],
-        }
+        at_least(
+            f"{ours} against {theirs} at scale {scale:g}",
+            rates[scale][ours] / rates[scale][theirs],
+            TARGET,
+        )
         for scale in SCALES
         for ours, theirs in RIVALS.items()
     ] + [
-        {
-            "name": f"relative error of {name}",
-            "value": worst,
-            "target": bound,
-            "holds": worst <= bound,
-        }
+        at_most(f"relative error of {name}", worst, bound)
         for name, (worst, bound) in errors.items()
     ]
     released = {name: draws_per_second(draw, seconds) for name, draw in releases(VECTOR).items()}
@@ -182,23 +177,19 @@ def measure(quick: bool) -> dict[str, Any]:
     return {"bars": bars, "vector": VECTOR, "quick": quick, **figures, RELEASED: released}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="finish in less than 45 seconds")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     result = measure(arguments.quick)
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    for heading in (*(f"draws per second at scale {scale:g}" for scale in SCALES), RELEASED):
-        print(heading)
-        for name, rate in result[heading].items():
-            print(f"  {name:<40}{rate / 1e6:>12.3f} million")
-    for bar in result["bars"]:
-        verdict = "holds" if bar["holds"] else "FAILS"
-        print(f"{bar['name']:<70}{bar['value']:>12.4g}  target {bar['target']:<10.4g} {verdict}")
+    if not arguments.json:
+        for heading in (*(f"draws per second at scale {scale:g}" for scale in SCALES), RELEASED):
+            print(heading)
+            for name, rate in result[heading].items():
+                print(f"  {name:<40}{rate / 1e6:>12.3f} million")
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

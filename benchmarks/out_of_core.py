@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
+from bars import at_most, finish
 from dpfit.data.files import scan_parquet
 from dpfit.data.schema import Number, Schema
 from dpfit.losses import Logistic
@@ -77,16 +78,11 @@ def measure(quick: bool) -> dict[str, Any]:
             subprocess.run(command, check=True, capture_output=True, text=True).stdout
         )
     peak = figures["peak GB"]
-    bar = {
-        "name": f"peak GB for {written / 1e9:.1f} GB of Parquet",
-        "value": peak,
-        "target": 1.0,
-        "holds": peak < 1.0,
-    }
+    bar = at_most(f"peak GB for {written / 1e9:.1f} GB of Parquet", peak, 1.0)
     return {"bars": [bar], "quick": quick, "GB/s": written / 1e9 / figures["seconds"], **figures}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="finish in less than 45 seconds")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -94,18 +90,14 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.stream:
         print(json.dumps(stream(arguments.stream)))
-        return
+        return 0
     result = measure(arguments.quick)
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    for name, figure in result.items():
-        if name != "bars":
-            print(f"{name:<40}{figure:>12.4g}")
-    for bar in result["bars"]:
-        verdict = "holds" if bar["holds"] else "FAILS"
-        print(f"{bar['name']:<70}{bar['value']:>12.4g}  target {bar['target']:<10.4g} {verdict}")
+    if not arguments.json:
+        for name, figure in result.items():
+            if name != "bars":
+                print(f"{name:<40}{figure:>12.4g}")
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

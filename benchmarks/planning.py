@@ -13,7 +13,6 @@ hardly change, are compared by the fastest of all repeats.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -24,6 +23,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from bars import at_least, at_most, finish
 
 ROOT = Path(__file__).resolve().parents[1]
 LAST_RELEASE = "787889c"
@@ -193,17 +194,7 @@ def _rest(medians: dict[str, dict[str, float]], name: str) -> float:
     return medians["fit"][name] - medians["plan"][name]
 
 
-def at_least(name: str, value: float, target: float) -> dict[str, Any]:
-    """A figure that may not be below its target."""
-    return {"name": name, "value": value, "target": target, "holds": value >= target}
-
-
-def at_most(name: str, value: float, target: float) -> dict[str, Any]:
-    """A figure that may not be above its target."""
-    return {"name": name, "value": value, "target": target, "holds": value <= target}
-
-
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -215,21 +206,15 @@ def main() -> None:
     options = parser.parse_args()
     if options.serve:
         serve(options.serve)
-        return
+        return 0
     few = 3 if options.quick else 15
     result = measure(10_000 if options.quick else 100_000, {"import": 25, "plan": few, "fit": few})
-    if options.json:
-        print(json.dumps(result, indent=2))
-        return
-    for question, by in result["seconds"].items():
-        print(f"{question:7} release {by['release']:.4g} s, now {by['now']:.4g} s")
-    print(f"calls   release {result['calls']['release']:.0f}, now {result['calls']['now']:.0f}")
-    for line in result["bars"]:
-        print(
-            f"{'holds' if line['holds'] else 'FAILS'}  {line['name']}: {line['value']:.3g} "
-            f"(target {line['target']})"
-        )
+    if not options.json:
+        for question, by in result["seconds"].items():
+            print(f"{question:7} release {by['release']:.4g} s, now {by['now']:.4g} s")
+        print(f"calls   release {result['calls']['release']:.0f}, now {result['calls']['now']:.0f}")
+    return finish(result, options.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

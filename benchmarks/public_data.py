@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import stdtrit
 
+from bars import Bar, at_least, at_most, finish
 from dpfit.core import Minimize
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, Squared
@@ -55,10 +56,10 @@ FULL, QUICK = (500, 1000, 2000, 3000, 4000, 6000), (500,)
 TRIALS, QUICK_TRIALS = 20, 3
 FIRST_SEED, QUICK_FIRST_SEED = 1000, 0
 METHODS = ("cold start", "public only", "warm start", "mirror descent", "not private")
-BEATS_WARM, NEVER_WORSE, AS_TUNED = 0.95, 1.0, 1.15
-"""Mirror descent over warm start up to a thousand dimensions and beyond, and over the best of a
-grid.
-"""
+BEATS_WARM = {500: 0.75, 1000: 0.9}
+BEATS_PUBLIC = {500: 0.85, 1000: 0.85, 2000: 0.95}
+AS_TUNED = 1.1
+"""Most that an error may be of another; beyond these dimensions 1."""
 TUNED = {500: 0.0133, 1000: 0.0171, 2000: 0.0231}
 """Mirror descent at the best of a grid of settings on the private records (not a private choice),
 to compare with.
@@ -93,7 +94,7 @@ def trial(k: int, seed: int) -> dict[str, float]:
     def error(parameter: Any) -> float:
         return float(np.mean((rows @ parameter - labels) ** 2))
 
-    cold = noisy_gd.plan(problem, BUDGET, clip=DEVIATION * ROW_NORM)
+    cold = noisy_gd.plan(problem, BUDGET, clip_norm=DEVIATION * ROW_NORM)
     warm = warm_start_gd.plan(problem, BUDGET)
     # The public Hessian is decomposed once for all three methods that look at it.
     found = Survey.of(problem, public)
@@ -138,27 +139,18 @@ def run(
     return figures
 
 
-def held(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Which bars hold in one dimension."""
+def held(row: dict[str, Any]) -> list[Bar]:
+    """What docs/explanation/public-data.md says of one dimension, as bars."""
     k, means = row["k"], {method: row[method]["mse"] for method in METHODS}
-    ordered = means["cold start"] > means["public only"] > means["warm start"]
-    ratio, most = (
-        means["mirror descent"] / means["warm start"],
-        BEATS_WARM if k <= 1000 else NEVER_WORSE,
-    )
+    warm, public = means["warm start"], means["public only"]
     bars = [
-        {
-            "name": f"cold > public > warm, k={k}",
-            "value": float(ordered),
-            "target": 1.0,
-            "holds": ordered,
-        },
-        {"name": f"mirror / warm, k={k}", "value": ratio, "target": most, "holds": ratio <= most},
+        at_most(f"mirror / warm, k={k}", means["mirror descent"] / warm, BEATS_WARM.get(k, 1.0)),
+        at_most(f"warm / public only, k={k}", warm / public, BEATS_PUBLIC.get(k, 1.0)),
+        at_least(f"cold / public only, k={k}", means["cold start"] / public, 2.0),
     ]
     if k in TUNED:
-        tuned = means["mirror descent"] / TUNED[k]
-        name = f"mirror / best of a grid, k={k}"
-        bars.append({"name": name, "value": tuned, "target": AS_TUNED, "holds": tuned <= AS_TUNED})
+        name = f"mirror / best of a grid on other draws, k={k}"
+        bars.append(at_most(name, means["mirror descent"] / TUNED[k], AS_TUNED))
     return bars
 
 
@@ -189,7 +181,7 @@ def draw(figures: list[dict[str, Any]]) -> None:
     figure.savefig(FIGURE, metadata={"Date": None})
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -210,22 +202,16 @@ def main() -> None:
     result = {"figures": figures, "bars": [bar for row in figures for bar in held(row)]}
     if given.figure:
         draw(figures)
-    if given.json:
-        print(json.dumps(result, indent=2))
-        return
-    print("k".rjust(6) + "".join(method.rjust(20) for method in METHODS))
-    for row in figures:
-        cells = (
-            f"{row[method]['mse']:.4f} +- {row[method]['interval']:.4f}".rjust(20)
-            for method in METHODS
-        )
-        print(str(row["k"]).rjust(6) + "".join(cells))
-    for bar in result["bars"]:
-        print(
-            f"{'holds' if bar['holds'] else 'MISSED':8}{bar['name']}: {bar['value']:.3g} (target "
-            f"{bar['target']:g})"
-        )
+    if not given.json:
+        print("k".rjust(6) + "".join(method.rjust(20) for method in METHODS))
+        for row in figures:
+            cells = (
+                f"{row[method]['mse']:.4f} +- {row[method]['interval']:.4f}".rjust(20)
+                for method in METHODS
+            )
+            print(str(row["k"]).rjust(6) + "".join(cells))
+    return finish(result, given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,13 +11,14 @@ constant. The generators differ from those of benchmarks/weak_spots.py, which ju
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from bars import at_most, finish
 from dpfit.losses import QuantileHuber
 from dpfit.models import QuantileRegressor
 
@@ -124,15 +125,14 @@ def run(quick: bool) -> dict[str, Any]:
     bars = []
     for budget, column in zip(budgets, np.array(table).T, strict=True):
         # Roots: neither the hardest nor the easiest problem decides alone.
-        value = float(np.mean(np.sqrt(np.maximum(column, 1e-4))) ** 2)
-        target = BARS.get(budget)
-        name = f"excess share, epsilon {budget[0]:g}, delta {budget[1]:g}"
-        holds = None if target is None else value <= target
-        bars.append({"name": name, "value": value, "target": target, "holds": holds})
+        if budget in BARS:
+            value = float(np.mean(np.sqrt(np.maximum(column, 1e-4))) ** 2)
+            name = f"excess share, epsilon {budget[0]:g}, delta {budget[1]:g}"
+            bars.append(at_most(name, value, BARS[budget]))
     return {"benchmark": "quantiles", "quick": quick, "figures": figures, "bars": bars}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -140,12 +140,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     result = run(arguments.quick)
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    for bar in result["bars"]:
-        print(f"{bar['name']:40s} {bar['value']:8.4f}, target {bar['target']}: {bar['holds']}")
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

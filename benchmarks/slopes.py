@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bars import at_most, finish
 from dpfit.core import Minimize, Run
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
@@ -380,17 +381,13 @@ def bars_of(row: dict[str, Any]) -> list[dict[str, Any]]:
         if cell["foreseen"] is not None:
             value, allowed = abs(cell["measured"] - cell["foreseen"]), AGREES + cell["interval"]
             name = f"|slope in {axis} - closed form|, {row['solver']}, {row['family']}"
-            bars.append(
-                {"name": name, "value": value, "target": allowed, "holds": value <= allowed}
-            )
+            bars.append(at_most(name, value, allowed))
     ratios = [
         point["excess"] / point["proven"] for point in row["points"] if point["proven"] is not None
     ]
     if ratios:
         name = f"largest excess over proven bound, {row['solver']}, {row['family']}"
-        bars.append(
-            {"name": name, "value": max(ratios), "target": 1.0, "holds": max(ratios) <= 1.0}
-        )
+        bars.append(at_most(name, max(ratios), 1.0))
     return bars
 
 
@@ -515,14 +512,9 @@ def show(result: dict[str, Any]) -> None:
             "; ".join(cells),
             f"; at base {_base(row)['excess']:.3g}; {seconds:.0f} s",
         )
-    for bar in result["bars"]:
-        print(
-            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.3g} (bar "
-            f"{bar['target']:.3g})"
-        )
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -552,11 +544,10 @@ def main() -> None:
     result = joined(given.saved) if given.saved else run(given.quick, datasets, runs, given.family)
     if given.figure and not given.quick:
         draw(result["figures"])
-    if given.json:
-        print(json.dumps(result, indent=2))
-    else:
+    if not given.json:
         show(result)
+    return finish(result, given.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -57,6 +57,7 @@ LINEAR = (
     "preconditioned_gd",
     "warm_start_gd",
     "pda_dpmd",
+    "public_mirror_descent",
     "objective_perturbation",
     "sufficient_statistics",
     "sparse_descent",

@@ -69,3 +69,20 @@ def test_it_gains_nothing():
 def test_other_promises_are_refused():
     with pytest.raises(BudgetUnreachable, match="budget of \\(epsilon, delta\\)"):
         planned(budget=Budget(mu=1.0))
+
+
+@pytest.mark.parametrize(("number", "hits"), [(100, 5), (100, 20), (300, 1)])
+def test_the_predicted_error_is_that_of_simulation(number, hits):
+    """Twenty corrections of a hundred answers have far more noise than the answers."""
+    plan = sparse_corrected.plan(
+        Answer(workload=Flags(number)), Budget(epsilon=1.0, delta=1e-6), hits=hits
+    )
+    mechanism, source = plan.mechanism, Source(1)
+    change, run = mechanism.workload.change("replace"), Run(source)
+    largest = []
+    for _ in range(80):
+        noise = mechanism.noise.add(np.zeros(number, dtype=np.int64), change, source)
+        noise = noise.astype(float)
+        largest.append(np.abs(noise - mechanism.corrections(noise, run)).max())
+    # A standard error is at most 2.5% here.
+    assert plan.risk.expected == pytest.approx(np.mean(largest), rel=0.1)

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfit.core import Interact, InteractionClosed, plan_from_json
+from dpfit.core import Interact, InteractionClosed, Run, plan_from_json
 from dpfit.mechanisms import sparse_vector as module
 from dpfit.mechanisms.sparse_vector import SparseQueries, sparse_vector
+from dpfit.noise import Source
 from dpfit.privacy import Budget
 from mechanisms.test_above_threshold import halting_law
+from oracles.views import viewed
 
 
 def planned(budget=None, rounds=20, **facts):
@@ -165,3 +167,32 @@ def test_bad_plans_and_queries_are_refused():
 def test_the_plan_round_trips():
     plan = planned()
     assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+@pytest.mark.parametrize("budget", [Budget(epsilon=1.0), Budget(epsilon=1.0, delta=1e-6)])
+def test_the_predicted_error_is_that_of_the_answers(budget):
+    """Queries far above the threshold are all answered; a standard error is at most 2.2%."""
+    queries = SparseQueries(threshold=0.0, hits=4)
+    plan = sparse_vector.plan(Interact(n=10, workload=queries, rounds=4), budget)
+    errors, data = [], viewed(np.zeros(10))
+    for seed in range(500):
+        run = Run(Source(seed))
+        state = plan.mechanism.init(data, run)
+        for _ in range(4):
+            state, _ = plan.mechanism.answer(state, 1e6, run)
+        errors.append(max(abs(answer - 1e6) for answer in state["answers"]))
+    assert plan.risk.expected == pytest.approx(np.mean(errors), rel=0.1)
+    assert "4 answers" in plan.risk.meaning
+
+
+def test_queries_beyond_the_predicted_distance_are_seldom_misjudged():
+    """The distance is at most 1.4 times the largest difference of noises that decides."""
+    queries = SparseQueries(threshold=0.0, hits=1, answers=False)
+    plan = sparse_vector.plan(Interact(n=10, workload=queries, rounds=50), Budget(epsilon=1.0))
+    search, random = plan.mechanism.search, np.random.default_rng(0)
+    step = search.grid.step
+    noise = random.laplace(scale=search.query_scale * step, size=(20_000, 50))
+    noise -= random.laplace(scale=search.threshold_scale * step, size=(20_000, 1))
+    exact = np.abs(noise).max(axis=1).mean()
+    assert exact <= plan.risk.expected <= 1.4 * exact
+    assert "misjudged" in plan.risk.meaning

@@ -7,7 +7,11 @@ import pytest
 from scipy import stats
 from scipy.special import ndtr
 
-from dpfit.privacy import gaussian
+from dpfit.geometry import L2Ball
+from dpfit.noise import Source
+from dpfit.privacy import gaussian, renyi
+from dpfit.samplers.potential import Potential
+from dpfit.samplers.ula_sampler import LangevinSampler
 from dpfit.theory import closeness, distances, gibbs, hard_instances
 from dpfit.theory.rates import StronglyConvexRates
 
@@ -222,6 +226,51 @@ class TestHardInstances:
         )
         assert moved.max() <= hard_instances.stalled_displacement(50, 1 / 5000) < 1 / 3
         assert np.median(moved) > 0.4 * hard_instances.stalled_displacement(50, 1 / 5000)
+
+
+def test_a_stalled_diffusion_ends_near_its_start_and_far_from_its_gibbs_density():
+    """Free paths have squared length of mean 2 T p; the sphere hinders one coordinate."""
+    p, time, steps = 50, 1 / 5000, 100
+
+    def steep(x):
+        norms = np.linalg.norm(x, axis=1, keepdims=True)
+        return norms[:, 0] / math.sqrt(time), x / norms / math.sqrt(time)
+
+    target = Potential(L2Ball(p, 1.0), 1e-9, np.zeros(p), steep)
+    start = np.eye(p)[:1].repeat(400, axis=0)
+    chain, ends, source = LangevinSampler(steps, time / steps), start, Source(1)
+    for _ in range(steps):
+        ends = chain.step(ends, target, source)
+    moved = np.linalg.norm(ends - start, axis=1)
+    assert moved.max() < hard_instances.stalled_displacement(p, time) + math.sqrt(time) < 1 / 3
+    assert np.mean(moved**2) == pytest.approx(2 * time * p, rel=0.1)
+    # Gibbs samples: a Gamma radius within the ball, and any direction.
+    radii = np.minimum(stats.gamma(p, scale=math.sqrt(time)).rvs(400, random_state=2), 1.0)
+    turns = np.random.default_rng(3).normal(size=(400, p))
+    gibbs_sample = radii[:, None] * turns / np.linalg.norm(turns, axis=1, keepdims=True)
+    assert np.linalg.norm(gibbs_sample - start, axis=1).min() > 0.6
+
+
+def test_the_lower_bound_of_samplers_grows_like_the_condition_over_its_logarithm():
+    """As 1 + log(ratio) / d divides the ratio, in one dimension and in many."""
+    assert hard_instances.sampling_lower_bound(10.0, 2.0, 1) == pytest.approx(
+        50 / (1 + math.log(50))
+    )
+    assert hard_instances.sampling_lower_bound(10.0, 2.0, 10**6) == pytest.approx(50, rel=1e-5)
+
+
+def test_the_weak_triangle_inequality_is_attained_by_shifted_gaussians():
+    """Shifts a and b, at the q with (q order - 1) / (order - 1) = 1 + b / a."""
+    order, a, b = 3.0, 0.4, 0.9
+    exact = order * (a + b) ** 2 / 2
+
+    def bound(q):
+        second = (q * order - 1) / (q - 1) * b**2 / 2
+        return renyi.weak_triangle(order, q, q * order * a**2 / 2, second)
+
+    best = ((order - 1) * (1 + b / a) + 1) / order
+    assert bound(best) == pytest.approx(exact)
+    assert min(bound(best / 1.1), bound(best * 1.1)) > exact
 
 
 def test_rates_are_those_of_the_printed_figure():

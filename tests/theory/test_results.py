@@ -27,6 +27,19 @@ def test_the_object_of_a_result_exists(row):
     assert callable(getattr(import_module(module), name))
 
 
+TESTS = "\n".join(
+    file.read_text(encoding="utf-8")
+    for file in Path(__file__).parents[1].rglob("*.py")
+    if file != Path(__file__)
+)
+
+
+@pytest.mark.parametrize("row", RESULTS, ids=lambda row: f"{row.document} {row.number}")
+def test_the_object_of_a_result_is_named_in_a_test_of_its_own(row):
+    """Shared tests go through all algorithms and name none: they do not count."""
+    assert re.search(rf"\b{re.escape(row.object.rpartition('.')[2])}\b", TESTS)
+
+
 @pytest.mark.parametrize("row", RESULTS, ids=lambda row: f"{row.document} {row.number}")
 def test_rows_are_complete(row):
     assert re.fullmatch(

@@ -26,6 +26,7 @@ from dpfit.losses.robust import GemanMcClure, TruncatedAbsolute
 from dpfit.losses.smoothed import GaussianSmoothed, smoothing_width
 from dpfit.losses.softmax import Softmax
 from dpfit.losses.vector import Distance, HuberDistance, LinearLoss, SquaredDistance, VectorLoss
+from dpfit.losses.wells import Wells
 
 __all__ = [
     "GLM",
@@ -58,6 +59,7 @@ __all__ = [
     "SquaredDistance",
     "TruncatedAbsolute",
     "VectorLoss",
+    "Wells",
     "clip_gradients",
     "smoothing_width",
 ]

@@ -18,13 +18,14 @@ from typing import cast
 
 import numpy as np
 
-from dpfit.core import Answer, Mechanism, Plan, Run, Step
+from dpfit.core import Answer, Mechanism, Plan, Risk, Run, Step
 from dpfit.data.view import View
 from dpfit.mechanisms.additive import Floats, PowerNoise, SumAlgorithm
 from dpfit.mechanisms.counting import CountingQueries
 from dpfit.mechanisms.sparse_vector import SparseQueries, SparseVector
 from dpfit.privacy import Budget, calibrate, gaussian
 from dpfit.privacy.event import Composed, Event
+from dpfit.theory.generalized_gaussian import largest_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,16 @@ class CorrectedCounts(Mechanism):
         return Composed(
             (self.noise.event(self.workload.change(self.relation)), self.correction.event)
         )
+
+    @property
+    def risk(self) -> Risk:
+        """Noise, and answers about it if all of them are asked for.
+
+        Corrections hardly lower the largest noise: finding it takes noise of the same size.
+        """
+        errors = self.noise.errors(self.workload.change(self.relation))
+        meaning = f"largest error of the {self.workload.number} {self.workload.noun}s"
+        return Risk(largest_of(errors, self.correction.answer_errors), meaning)
 
     def check(self, data: View) -> None:
         self.workload.check(data)

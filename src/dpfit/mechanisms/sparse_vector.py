@@ -19,13 +19,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from dpfit.core import Algorithm, Example, Interact, Interactive, Plan, Run, State, Step
+from dpfit.core import Algorithm, Example, Interact, Interactive, Plan, Risk, Run, State, Step
 from dpfit.mechanisms.above_threshold import AboveThreshold, Query, ThresholdQueries
 from dpfit.noise import add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import Composed, Event, Gaussian, Laplace, Pure, Repeated
 from dpfit.privacy.spec import Spec
 from dpfit.privacy.validate import integer, option, positive, real
+from dpfit.theory.generalized_gaussian import IndependentErrors
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,37 @@ class SparseVector(Interactive):
         """The search for one hit."""
         queries = ThresholdQueries(self.queries.threshold, self.queries.sensitivity)
         return AboveThreshold(self.epsilon, queries, self.rounds)
+
+    @property
+    def answer_errors(self) -> IndependentErrors:
+        """The law of the errors of the answers."""
+        deviation, hits = self.noise_multiplier * self.queries.sensitivity, self.queries.hits
+        if self.noise == "laplace":
+            return IndependentErrors(1.0, deviation, hits)
+        return IndependentErrors(2.0, math.sqrt(2) * deviation, hits)
+
+    @property
+    def misjudged(self) -> float:
+        """Expected largest distance from the threshold of a query on its wrong side, at most.
+
+        It is the largest noise of a query in all rounds, plus that of a threshold in all searches.
+        """
+        search = self.search
+        query, threshold = (
+            IndependentErrors(1.0, scale, number).expected_max
+            for scale, number in (
+                (search.query_scale, self.rounds), (search.threshold_scale, self.queries.hits)
+            )
+        )  # fmt: skip
+        return (query + threshold) * search.grid.step
+
+    @property
+    def risk(self) -> Risk:
+        hits = self.queries.hits
+        if self.queries.answers:
+            meaning = "error of the answer" if hits == 1 else f"largest error of {hits} answers"
+            return Risk(self.answer_errors.expected_max, meaning)
+        return Risk(self.misjudged, "largest distance of a misjudged query from the threshold")
 
     def init(self, data: Any, run: Run) -> State:
         """Open the first search."""

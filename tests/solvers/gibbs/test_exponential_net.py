@@ -163,3 +163,27 @@ def test_refusals():
     ):
         with pytest.raises(ValueError, match=match):
             plan.run(data, random_state=1)
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "points"), [(1, 16_000, None), (2, 4_000, None), (2, 16_000, 2_000_000)]
+)
+def test_the_bound_is_that_of_the_theorem_where_the_net_is_fine_enough(d, n, points):
+    """[LD] Theorem D.5 with its constant: 2 L D d / (epsilon n) (1 + log(epsilon n / (2 d)))."""
+    problem = Minimize(
+        n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, 1.0)
+    )
+    lipschitz = problem.constants("replace").lipschitz
+    theorem = 4 * lipschitz * d / n * (1 + math.log(n / (2 * d)))
+    plan = exponential_net.plan(problem, Budget(epsilon=1.0), points=points)
+    assert plan.risk.expected == pytest.approx(theorem, rel=0.06)
+
+
+def test_more_records_allow_fewer_cells_and_4096_at_least():
+    def cells(n):
+        domain = L2Ball(3, 1.0)
+        problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=3, domain=domain)
+        return exponential_net.plan(problem, Budget(epsilon=1.0)).mechanism.cells
+
+    assert cells(4_000) == 62  # 62^3 < 1e9 / 4000 < 63^3
+    assert cells(10**7) == 16

@@ -15,6 +15,8 @@ from dpfit.privacy import Budget
 
 LABELS = {"label_lower": -1.0, "label_upper": 1.0}
 
+PUBLIC = ("warm_start_gd", "pda_dpmd", "public_mirror_descent")
+
 
 def hostile(n=1003, d=5):
     """Rows inside and outside of their ball, with entries of every kind."""
@@ -60,9 +62,9 @@ def planned(name, options=None, **budget):
     return algorithm.plan(problem, Budget(**budget), **(options or {})), data
 
 
-@pytest.mark.parametrize("name", ["noisy_gd", "last_iterate_gd", "warm_start_gd", "pda_dpmd"])
+@pytest.mark.parametrize("name", ["noisy_gd", "last_iterate_gd", *PUBLIC])
 def test_one_of_many_runs_is_a_run_bit_for_bit(name):
-    few_steps = {"steps": 6} if name in ("warm_start_gd", "pda_dpmd") else {"max_passes": 6}
+    few_steps = {"steps": 6} if name in PUBLIC else {"max_passes": 6}
     plan, data = planned(name, few_steps, mu=1.0)
     few = plan.mechanism
     single = few.run(data, Run(Source(5)))

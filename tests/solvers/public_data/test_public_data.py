@@ -10,7 +10,7 @@ import pytest
 from dpfit.core import Minimize, plan_from_json
 from dpfit.core.mechanism import Run
 from dpfit.data.dataset import InMemory
-from dpfit.geometry import L2Ball
+from dpfit.geometry import Box, L2Ball
 from dpfit.losses import Bounds, Hinge, Huber, Logistic, SmoothedHinge, Softmax, Squared
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.schedule import Schedule
@@ -432,8 +432,31 @@ def test_a_domain_is_kept():
     data = InMemory(*regression(500, rng), public=InMemory(*regression(50, rng)))
     plan = warm_start_gd.plan(problem, Budget(mu=1.0), clip_norm=1.0)
     assert np.linalg.norm(plan.run(data, random_state=1).value) <= 0.5 + 1e-12
-    with pytest.raises(ValueError, match="warm_start_gd, which takes one"):
-        pda_dpmd.plan(problem, Budget(mu=1.0))
+    for mirror in MIRRORS:
+        plan = pda_dpmd.plan(problem, Budget(mu=1.0), clip_norm=1.0, mirror=mirror)
+        assert np.linalg.norm(plan.run(data, random_state=1).value) <= 0.5 + 1e-12
+    with pytest.raises(ValueError, match="warm_start_gd, which takes any"):
+        pda_dpmd.plan(squared(500, domain=Box((-1.0,) * 3, (1.0,) * 3)), Budget(mu=1.0))
+
+
+def test_the_noise_profile_is_the_spread_of_a_step():
+    """200,000 noisy steps from one point; the tolerance is nine standard errors."""
+    public = InMemory(*regression(80, np.random.default_rng(0)))
+    mechanism = pda_dpmd.plan(squared(), Budget(mu=1.0), clip_norm=2.0).mechanism
+    setting = setting_of(mechanism, public)
+    _, sensitivity = mechanism.aggregate.scale(asked_first(mechanism, public))
+    deviation = sensitivity * mechanism.aggregate.multipliers[0] / 1000
+    noise = deviation * np.random.default_rng(1).standard_normal((200_000, 3))
+    moved = setting.move(np.zeros((200_000, 3)), noise)
+    directions = np.array([[1.0, 0.0, 0.0], [0.0, 0.6, 0.8]])
+    for profile, along in (
+        (setting.noise_profile(), setting.vectors.T),
+        (setting.noise_profile(directions), directions),
+    ):
+        found = np.abs(moved @ along.T).mean(axis=0)
+        assert profile == pytest.approx(found, rel=0.015)
+    # Flat directions get more of it.
+    assert setting.noise_profile()[0] > 3 * setting.noise_profile()[-1]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)

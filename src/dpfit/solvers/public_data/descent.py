@@ -86,7 +86,8 @@ class Setting:
     """Decisions from public records: start, clipping, geometry, and their predicted risk.
 
     ``risk`` is the excess risk that is predicted for the release, ``public_risk`` for the public
-    fit alone.
+    fit alone. A step has noise of standard deviations ``spreads`` along the columns of ``vectors``,
+    for short steps exactly if the mirror map is quadratic.
     """
 
     start: Floats
@@ -94,6 +95,18 @@ class Setting:
     move: Move
     risk: float
     public_risk: float
+    vectors: Floats
+    spreads: Floats
+
+    def noise_profile(self, directions: Floats | None = None) -> Floats:
+        """Return how far noise moves a step along directions (rows), in the mean: E abs(<., v>).
+
+        By default the directions are ``vectors``. It reads public records only, so it is free:
+        look at it before budget is spent. Reference: [Gan22] Theorem 81.
+        """
+        along = self.vectors.T if directions is None else np.atleast_2d(directions)
+        spread = np.linalg.norm((along @ self.vectors) * self.spreads, axis=1)
+        return np.asarray(math.sqrt(2 / math.pi) * spread)
 
 
 @dataclass(frozen=True)
@@ -141,10 +154,10 @@ class PublicOptimizer(Optimizer):
     def setting(self, problem: Minimize, aggregate: ClippedMean, public: Dataset) -> Setting:
         """Return clip, geometry and step size of least predicted risk, by public records only."""
         found = Survey.of(problem, public)
-        best: tuple[float, float, Geometry, float] | None = None
+        best: tuple[float, float, Geometry, float, float] | None = None
         full, weights = found.curvatures + problem.ridge, self.schedule.average_weights
         for clip_norm in self._clips(problem, found.norms):
-            _, sensitivity = aggregate.scale(_asked(problem, found.point, clip_norm))
+            _, sensitivity = aggregate.scale(asked(problem, found.point, clip_norm))
             clipping, noise = (
                 found.clipped(clip_norm),
                 sensitivity * float(aggregate.multipliers[0]) / problem.n,
@@ -158,14 +171,15 @@ class PublicOptimizer(Optimizer):
                 )
                 least = int(np.argmin(risks))
                 if best is None or risks[least] < best[0]:
-                    best = float(risks[least]), clip_norm, geometry, float(sizes[least])
+                    best = float(risks[least]), clip_norm, geometry, float(sizes[least]), noise
         if best is None:
             raise ValueError("there is no geometry to move in")
-        risk, clip_norm, geometry, size = best
+        risk, clip_norm, geometry, size, noise = best
         public_risk = 0.5 * float((full * found.variances).sum())
         return Setting(
-            problem.project(found.point), clip_norm, geometry.mover(size), risk, public_risk
-        )
+            problem.project(found.point), clip_norm, geometry.mover(size), risk, public_risk,
+            found.vectors, size * noise * geometry.gains,
+        )  # fmt: skip
 
     def _clips(self, problem: Minimize, norms: Floats) -> set[float]:
         """The clipping norms to compare."""
@@ -221,7 +235,7 @@ def _clip_range(problem: Minimize) -> tuple[float, float]:
     return 1e-6 * problem.bounds.row_norm, gradient_bound(problem)
 
 
-def _asked(problem: Minimize, point: Floats, clip_norm: float) -> Gradient:
+def asked(problem: Minimize, point: Floats, clip_norm: float) -> Gradient:
     return Gradient(replace(problem, ridge=0.0, domain=None), point, clip_norm)
 
 
@@ -288,7 +302,7 @@ class PublicDescent(Algorithm[Minimize]):
         aggregate = ClippedMean(problem.n, multiplier, steps, budget.relation, schedule=schedule)
         descent = Descent(problem, aggregate, moves)
         if problem.public is not None and problem.public >= moves.needs_public(problem):
-            return _with_public(descent, budget)
+            return with_public(descent, budget)
         if clip_norm is None and not math.isfinite(gradient_bound(problem)):
             if problem.public is not None:
                 raise ValueError(
@@ -296,7 +310,7 @@ class PublicDescent(Algorithm[Minimize]):
                     "with this loss, got "
                     f"{problem.public}; add public records, or pass clip_norm"
                 )
-            return _with_public(descent, budget)
+            return with_public(descent, budget)
         plain = tune_descent(
             problem, budget.relation, multiplier, max_passes=steps, clip_norm=clip_norm
         )
@@ -306,7 +320,7 @@ class PublicDescent(Algorithm[Minimize]):
                 f"{moves.needs_public(problem)}"
             )
             return trajectory_step(plain, budget).with_notes(LeftOut(why))
-        return _with_public(replace(descent, fallback=plain), budget)
+        return with_public(replace(descent, fallback=plain), budget)
 
     def example(self, relation: str) -> Example:
         """Return records with opposite gradients, and the same 24 public records on both sides."""
@@ -316,6 +330,6 @@ class PublicDescent(Algorithm[Minimize]):
         return Example(problem, replace(data, public=public), replace(neighbour, public=public))
 
 
-def _with_public(descent: Descent, budget: Budget) -> Plan:
+def with_public(descent: Descent, budget: Budget) -> Plan:
     text = "the public records are of nobody among the private ones; they are not protected"
     return trajectory_step(descent, budget, Assumption(text, "declared"))

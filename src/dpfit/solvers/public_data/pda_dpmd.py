@@ -22,6 +22,7 @@ import numpy as np
 
 from dpfit.core import Minimize, Plan, Requirement
 from dpfit.core.algorithm import CONVEX
+from dpfit.geometry import L2Ball
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.privacy import Budget
 from dpfit.privacy.validate import option
@@ -34,6 +35,7 @@ from dpfit.solvers.public_data.descent import (
     PublicDescent,
     PublicOptimizer,
 )
+from dpfit.solvers.public_data.mirror_maps import LossMap, MirrorMap, QuadraticMap, ball_of
 from dpfit.solvers.public_data.public_loss import PublicLoss
 from dpfit.solvers.public_data.survey import Survey
 
@@ -53,10 +55,10 @@ _WEIGHTS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.03)
 """Weights of the private gradient next to the public one that are compared."""
 
 
-NO_DOMAIN = Requirement(
-    "no domain",
-    "leave domain out, or use warm_start_gd, which takes one",
-    lambda problem, budget, options: problem.domain is None,
+BALL = Requirement(
+    "a Euclidean ball as domain, or none",
+    "use warm_start_gd, which takes any domain",
+    lambda problem, budget, options: problem.domain is None or isinstance(problem.domain, L2Ball),
 )
 
 
@@ -74,10 +76,7 @@ class PublicMirror(PublicOptimizer):
 
     def check(self, problem: Minimize, aggregate: Aggregate) -> None:
         super().check(problem, aggregate)
-        if problem.region is not None:
-            raise ValueError(
-                "mirror steps need a problem without a domain; use warm_start_gd, which takes one"
-            )
+        ball_of(problem)
 
     def geometries(
         self, problem: Minimize, public: Survey, curvatures: Floats
@@ -86,14 +85,15 @@ class PublicMirror(PublicOptimizer):
             yield from self._regularized(problem, public, curvatures)
             return
         flat, largest = np.zeros_like(public.values), float(public.values.max()) or 1.0
+        quadratic, ball = self.mirror == "curvature" or problem.loss.is_quadratic, ball_of(problem)
         for ridge in problem.ridge + np.geomspace(_LEAST * largest, _MOST * largest, _RIDGES):
             metric = public.values + ridge
-            psi = replace(public.psi, ridge=float(ridge))
-            quadratic = self.mirror == "curvature" or problem.loss.is_quadratic
-            mover = (
-                _Preconditioned(public.vectors, metric).mover if quadratic else _Mirrored(psi).mover
+            mirror: MirrorMap = (
+                QuadraticMap(public.vectors, metric, public.point, ball)
+                if quadratic
+                else LossMap(replace(public.psi, ridge=float(ridge)), ball)
             )
-            yield Geometry(curvatures / metric, 1 / metric, flat, mover, _LONGEST)
+            yield Geometry(curvatures / metric, 1 / metric, flat, _Mirrored(mirror).mover, _LONGEST)
 
     def _regularized(
         self, problem: Minimize, public: Survey, curvatures: Floats
@@ -106,47 +106,32 @@ class PublicMirror(PublicOptimizer):
                 weight * curvatures + pulls,
                 np.full_like(bends, weight),
                 pulls,
-                _Regularized(psi, weight).mover,
+                _Regularized(problem, psi, weight).mover,
             )
 
 
 @dataclass(frozen=True, eq=False)
-class _Preconditioned:
-    """Mirror steps of a quadratic map with these eigenvectors and eigenvalues."""
-
-    vectors: Floats
-    metric: Floats
-
-    def mover(self, size: float) -> Move:
-        return lambda points, gradients: (
-            points - size * ((gradients @ self.vectors) / self.metric) @ self.vectors.T
-        )
-
-
-@dataclass(frozen=True, eq=False)
 class _Mirrored:
-    """Mirror steps of the public loss itself."""
+    """Steps of a mirror map."""
 
-    psi: PublicLoss
+    mirror: MirrorMap
 
     def mover(self, size: float) -> Move:
-        def move(points: Floats, gradients: Floats) -> Floats:
-            return self.psi.inverse_gradients(self.psi.gradients(points) - size * gradients, points)
-
-        return move
+        return lambda points, gradients: self.mirror.step(points, gradients, size)
 
 
 @dataclass(frozen=True, eq=False)
 class _Regularized:
     """Descent on a weighted mean of the private and the public loss."""
 
+    problem: Minimize
     psi: PublicLoss
     weight: float
 
     def mover(self, size: float) -> Move:
         def move(points: Floats, gradients: Floats) -> Floats:
             mixed = self.weight * gradients + (1 - self.weight) * self.psi.gradients(points)
-            return np.asarray(points - size * mixed)
+            return self.problem.project(points - size * mixed)
 
         return move
 
@@ -187,8 +172,8 @@ class PdaDpmd(PublicDescent):
     summary = "private mirror descent with the loss of public records as mirror map"
     use_for = "data that come with unprotected records of the same kind"
     reference = "[Gan22] Algorithm 1, Theorem 74, corrected; Theorem 81"
-    requires = (CONVEX, SMOOTH_MARGIN_LOSS, NO_DOMAIN)
-    supports = frozenset({"ridge"})
+    requires = (CONVEX, SMOOTH_MARGIN_LOSS, BALL)
+    supports = frozenset({"ridge", "domain"})
     tier = "recommended"
 
     def _plan(
