@@ -19,6 +19,7 @@ from dpfit.models.base import atomic_fit
 from dpfit.models.inputs import (
     Column,
     Floats,
+    Matrix,
     Rows,
     Values,
     as_numbers,
@@ -93,7 +94,10 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
 
     def decision_function(self, X: Rows) -> Floats:
         """Margins: one number per row for two classes, one per class for more."""
-        margins = row_products(self._rows(X), self.weights_)
+        return self._margins(self._rows(X))
+
+    def _margins(self, rows: Matrix) -> Floats:
+        margins = row_products(rows, self.weights_)
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Rows) -> Values:
@@ -126,7 +130,8 @@ class LogisticRegression(PrivateClassifier):
     row_norm, bounds
         Public facts about the columns: ranges ``(lower, upper)`` (numbers, or one for each column),
         which scale the columns to [-1, 1]; or the largest norm of a row. Longer rows are scaled
-        down. Neither given: ranges are found with a tenth of the budget. "from_data": ranges are
+        down. With ranges alone that happens where noise is large, and coefficients are then up to
+        1.8 times the effects of columns (docs/explanation/models.md). Neither given: ranges are found with a tenth of the budget. "from_data": ranges are
         read off the records, which leaks.
     classes
         The classes, if neither the dtype of ``y`` or the target of ``schema`` gives them nor they
@@ -167,8 +172,9 @@ class LogisticRegression(PrivateClassifier):
         return (Softmax(number) if number > 2 else Logistic(),)
 
     def predict_proba(self, X: Rows) -> Floats:
-        """The probability of each class."""
-        margins = self.decision_function(X)
+        """The probability of each class; that of a long row is the one of the shortened record."""
+        rows = self._rows(X)
+        margins = (self._margins(rows).T * self.scaling_.shortened_by(rows)).T
         logits = (
             np.stack([np.zeros_like(margins), margins], axis=1) if margins.ndim == 1 else margins
         )
