@@ -131,8 +131,8 @@ class LogisticRegression(PrivateClassifier):
         Public facts about the columns: ranges ``(lower, upper)`` (numbers, or one for each column),
         which scale the columns to [-1, 1]; or the largest norm of a row. Longer rows are scaled
         down. With ranges alone that happens where noise is large, and coefficients are then up to
-        1.8 times the effects of columns (docs/explanation/models.md). Neither given: ranges are found with a tenth of the budget. "from_data": ranges are
-        read off the records, which leaks.
+        1.8 times the effects of columns (docs/explanation/models.md). Neither given: ranges are
+        found with a tenth of the budget. "from_data": ranges are read off the records, which leaks.
     classes
         The classes, if neither the dtype of ``y`` or the target of ``schema`` gives them nor they
         are 0 and 1. "from_data" leaks.
