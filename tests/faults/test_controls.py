@@ -237,3 +237,20 @@ def test_memory_does_not_grow_over_many_fits(tmp_path):
         tracemalloc.stop()
     # A fit that kept its scaled records would add 10 kB each time.
     assert grown < 60_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", [0.0, 1e-9])
+def test_a_fit_to_mapped_rows_holds_a_part_of_them(delta, tmp_path):
+    """It copied all rows to doubles, twice: four times the size of the file."""
+    rows = np.memmap(tmp_path / "rows", np.float32, "w+", shape=(1_500_000, 16))
+    rows[:] = RNG.random((len(rows), 16), dtype=np.float32)
+    labels = np.arange(len(rows)) % 2 == 0
+    model = LogisticRegression(1.0, delta, bounds=(0, 1)).fit(rows[:1000], labels[:1000])
+    tracemalloc.start()
+    try:
+        clone(model).fit(rows, labels)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.7 * rows.nbytes

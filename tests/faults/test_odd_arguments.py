@@ -123,6 +123,20 @@ def test_pure_budgets_are_used_to_the_last_digits(epsilon, stages):
     assert epsilon * (1 - 4e-15) <= used <= epsilon
 
 
+@pytest.mark.parametrize("epsilon", [0.05, 0.1, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("solver", ["auto", "objective_perturbation", "output_perturbation"])
+def test_ten_fits_fit_into_ten_times_the_budget(epsilon, solver, tmp_path):
+    """The double 0.1 is more than a tenth: the tenth fit was refused."""
+    ledger = Ledger.create(tmp_path / "x.ledger")
+    ledger.register("d", Budget(epsilon=round(10 * epsilon, 6)))
+    model = LogisticRegression(epsilon, bounds=(-1, 1), solver=solver, ledger=ledger, dataset="d")
+    for _ in range(10):
+        model.fit(X, YES)
+    spent = ledger.status("d").spent.amount
+    assert spent == pytest.approx(10 * epsilon, rel=1e-14)
+    assert spent <= Fraction(repr(epsilon)) * 10
+
+
 @pytest.mark.parametrize(
     ("epsilon", "delta"),
     [(1e100, 1 - 2.0**-53), (1e15, 0.5), (1e-100, 1e-9), (1.0, 1 - 2.0**-53), (1e100, 1e-300)],

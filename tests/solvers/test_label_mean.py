@@ -45,7 +45,7 @@ def test_mean_and_descent_spend_the_budget_together(relation):
 
 def test_the_first_stage_releases_the_constant_prediction_of_the_mean():
     plan = noisy_gd.plan(regression(intercept=2.0), Budget(mu=1.0, relation="add_remove"))
-    data = records()
+    data = InMemory(records().matrix * [1, 1, 1, 2], records().labels)
     release = plan.run(data, random_state=1)
     point = np.asarray(release.stages["centre"])
     assert point[:3].tolist() == [0.0, 0.0, 0.0]

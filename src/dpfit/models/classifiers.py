@@ -19,6 +19,7 @@ from dpfit.models.base import atomic_fit
 from dpfit.models.inputs import (
     Column,
     Floats,
+    Matrix,
     Rows,
     Values,
     as_numbers,
@@ -96,7 +97,10 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
 
     def decision_function(self, X: Rows) -> Floats:
         """Margins: one number per row for two classes, one per class for more."""
-        margins = self._outputs(self._rows(X))
+        return self._margins(self._rows(X))
+
+    def _margins(self, rows: Matrix) -> Floats:
+        margins = self._outputs(rows)
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Rows) -> Values:
@@ -114,9 +118,12 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
 class ProbabilisticClassifier(PrivateClassifier):
     """Margins are logits: their softmax, or logistic function, gives probabilities."""
 
+    def _logits(self, X: Rows) -> Floats:
+        return self.decision_function(X)
+
     def predict_proba(self, X: Rows) -> Floats:
         """The probability of each class."""
-        margins = self.decision_function(X)
+        margins = self._logits(X)
         logits = (
             np.stack([np.zeros_like(margins), margins], axis=1) if margins.ndim == 1 else margins
         )
@@ -147,8 +154,9 @@ class LogisticRegression(ProbabilisticClassifier):
     row_norm, bounds
         Public facts about the columns: ranges ``(lower, upper)`` (numbers, or one for each column),
         which scale the columns to [-1, 1]; or the largest norm of a row. Longer rows are scaled
-        down. Neither given: ranges are found with a tenth of the budget. "from_data": ranges are
-        read off the records, which leaks.
+        down. With ranges alone that happens where noise is large, and coefficients are then up to
+        1.8 times the effects of columns (docs/explanation/models.md). Neither given: ranges are
+        found with a tenth of the budget. "from_data": ranges are read off the records, which leaks.
     classes
         The classes, if neither the dtype of ``y`` or the target of ``schema`` gives them nor they
         are 0 and 1. "from_data" leaks.
@@ -186,6 +194,11 @@ class LogisticRegression(ProbabilisticClassifier):
     def _losses(self, budget: Budget, n: int, n_features: int) -> tuple[Loss, ...]:
         number = self._n_classes()
         return (Softmax(number) if number > 2 else Logistic(),)
+
+    def _logits(self, X: Rows) -> Floats:
+        """Margins; those of a long row are the ones of the shortened record."""
+        rows = self._rows(X)
+        return np.asarray((self._margins(rows).T * self.scaling_.shortened_by(rows)).T)
 
 
 class LinearSVC(PrivateClassifier):

@@ -37,6 +37,7 @@ from dpfit.models.intervals import Ends, NoiseInterval, noise_bound
 from dpfit.models.leaks import FROM_DATA, RANGES_LEAK, is_from_data
 from dpfit.models.ranges import ColumnBounds, column_bounds, ranges_from_data
 from dpfit.models.request import LossObjective, Request
+from dpfit.models.row_norm import longest_row, norm_of_uniform_rows
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 from dpfit.privacy.validate import integer, option, positive
@@ -138,7 +139,14 @@ class PrivateModel(PrivateEstimator):
         # Rows that are capped as they are, with labels that are classes, are not centred anyway.
         through_origin = not has_intercept and (not raw or self._labels_have_range)
         scaling = Scaling(
-            norm, constant, low, high, label_lower, label_upper, through_origin=through_origin
+            norm,
+            constant,
+            low,
+            high,
+            label_lower,
+            label_upper,
+            through_origin=through_origin,
+            shortens_records=not raw,
         )
         missing_columns = columns if low is None and not raw else 0
         missing_labels = self._labels_have_range and label is None
@@ -156,17 +164,24 @@ class PrivateModel(PrivateEstimator):
         return self.rows_have_constant or (self.schema is not None and self.schema.intercept)
 
     def _norm(self, columns: int) -> float:
-        """Return the norm that caps rows: the declared one, or just above that of uniform rows.
-
-        Columns that are uniform on [-1, 1] have mean squares of 1 / 3. A smaller norm would shorten
-        most rows, a larger one would let one record do more than records do.
-        """
+        """Return the norm that caps rows: the declared one, or just above that of uniform rows."""
         if self.schema is not None:
             return self.schema.bound
-        uniform = math.sqrt(min(columns, 2 + columns / 3))
+        uniform = norm_of_uniform_rows(columns)
         if self.l1_radius is not None:
             uniform = math.sqrt(columns) * (1 + 2.0**-40)
         return uniform if self.row_norm is None else positive("row_norm", self.row_norm)
+
+    def _shortening(self, scaling: Scaling, budget: Budget, n: int, columns: int) -> Scaling:
+        """Return the scaling with the norm that rows of scaled columns get where none is declared.
+
+        A multiple of the norm of uniform rows where noise is large, and the largest norm, so that
+        nothing is shortened, where it is small.
+        """
+        if not scaling.shortens_records or self.row_norm is not None or self.l1_radius is not None:
+            return scaling
+        loss = self._losses(budget, n, columns)[0]
+        return replace(scaling, row_norm=longest_row(loss, budget, n, columns))
 
     def _request(
         self,
@@ -195,6 +210,7 @@ class PrivateModel(PrivateEstimator):
         if by_user:
             n, max_rows, n_users = self._user_facts(n, users)
         budget = self._budget(n_users or n, "user" if by_user else "record")
+        scaling = self._shortening(scaling, budget, n_users or n, columns)
         objective = LossObjective(
             self._losses,
             self.solver,

@@ -18,6 +18,7 @@ from dpfit.models.base import atomic_fit
 from dpfit.models.inputs import Column, Floats, Rows, as_numbers, require_numbers
 from dpfit.models.leaks import is_from_data, warn_of_score
 from dpfit.models.linear import PrivateModel
+from dpfit.models.row_norm import signal
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
 from dpfit.privacy.validate import positive, real
@@ -207,10 +208,3 @@ def corner_widths(budget: Budget, n: int, dimension: int) -> tuple[float, ...]:
         return (perturbed,)
     descended = min(_DESCENT_WIDTH * max(1.0, dimension / 16), 0.1)
     return tuple(dict.fromkeys((descended, min(perturbed, descended))))
-
-
-def signal(budget: Budget, n: int, dimension: int) -> float:
-    """How far a sum over n records stands out of the noise of a budget, from public facts."""
-    if budget.kind == "pure":
-        return n * float(budget.epsilon or 0.0) / dimension
-    return n * budget.gaussian_mu / math.sqrt(dimension)

@@ -36,6 +36,10 @@ class Scaling(Transformation):
     sparse matrix stays sparse. ``through_origin`` leaves the labels uncentred, too: a model without
     an intercept then predicts 0 for a row of zeros.
 
+    With ``shortens_records`` a row that is longer than ``row_norm`` is shortened together with its
+    constant and its label, by one factor. A linear model of records that are shortened so is one
+    of the whole records: rows to predict for are then not shortened.
+
     >>> scaling = Scaling(row_norm=2.0, constant=1.0, lower=(0.0, 0.0), upper=(2.0, 4.0))
     >>> scaling.rows(np.array([[1.0, 9.0], [2.0, 2.0]]))
     array([[0., 1., 1.],
@@ -45,7 +49,7 @@ class Scaling(Transformation):
     """
 
     kind = "scaling"
-    omitted: ClassVar = ("through_origin",)
+    omitted: ClassVar = ("through_origin", "shortens_records")
     row_norm: float
     constant: float = 0.0
     lower: tuple[float, ...] | None = None
@@ -54,6 +58,7 @@ class Scaling(Transformation):
     label_upper: float | None = None
     centred: bool = True
     through_origin: bool = False
+    shortens_records: bool = False
 
     def __post_init__(self) -> None:
         positive("row_norm", self.row_norm)
@@ -81,24 +86,41 @@ class Scaling(Transformation):
         """The bounded rows.
 
         What is not a number stays so, since the kernels replace such a record as a whole, and cap
-        rows that need nothing else; ``finite`` puts zeros there and caps all rows.
+        rows that need nothing else; ``finite`` is for rows to predict for: it puts zeros there.
         """
+        return self._bounded(rows, finite)[0]
+
+    def _bounded(self, rows: Matrix, finite: bool) -> tuple[Matrix, Floats]:
+        """Return the bounded rows, and the factors that shortened them."""
         if is_sparse(rows):
             if not self._ranges()[0].any():
                 return self._sparse_rows(rows, finite)
             rows = rows.toarray()
-        if self.lower is None and not self.constant and not finite:
-            return rows
         number, columns = rows.shape
+        factors = np.ones(number)
+        if self.lower is None and not self.constant and not finite:
+            return rows, factors
         capped = np.empty((number, columns + bool(self.constant)))
         tile = max(1, _TILE // max(1, columns))  # temporary arrays stay small
         for start in range(0, number, tile):
             matrix = self._in_ranges(rows[start : start + tile], finite)
-            factors = self._factors(_squared_norms(matrix))
-            np.multiply(matrix, factors[:, None], out=capped[start : start + tile, :columns])
+            factors[start : start + tile] = self._factors(_squared_norms(matrix), finite)
+            shorter = factors[start : start + tile, None]
+            np.multiply(matrix, shorter, out=capped[start : start + tile, :columns])
         if self.constant:
-            capped[:, -1] = self.constant
-        return capped
+            capped[:, -1] = self._constants(factors)
+        return capped, factors
+
+    def shortened_by(self, rows: Matrix) -> Floats:
+        """Return the factor by which a fit would have shortened each row to predict for."""
+        if not self.shortens_records:
+            return np.ones(rows.shape[0])
+        if is_sparse(rows):
+            squares = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() - self.constant**2
+        else:
+            dense = np.asarray(rows, dtype=np.float64)
+            squares = _squared_norms(dense[:, :-1] if self.constant else dense)
+        return self._factors(squares, finite=False)
 
     def _in_ranges(self, rows: Matrix, finite: bool) -> Floats:
         """Dense rows as doubles, each column scaled from its range to [-1, 1]."""
@@ -108,12 +130,18 @@ class Scaling(Transformation):
             matrix = np.clip((matrix - middle) / half, -1.0, 1.0)
         return _finite(matrix) if finite else matrix
 
-    def _factors(self, squares: Floats) -> Floats:
+    def _factors(self, squares: Floats, finite: bool) -> Floats:
         """What scales each row into the ball."""
+        if finite and self.shortens_records:
+            return np.ones(len(squares))
         lengths = np.sqrt(squares)
         return np.where(lengths > self.row_norm, self.row_norm / np.maximum(lengths, 1e-300), 1.0)
 
-    def _sparse_rows(self, rows: sparse.csr_array, finite: bool) -> sparse.csr_array:
+    def _constants(self, factors: Floats) -> Floats:
+        """The constant column."""
+        return self.constant * (factors if self.shortens_records else np.ones(len(factors)))
+
+    def _sparse_rows(self, rows: sparse.csr_array, finite: bool) -> tuple[sparse.csr_array, Floats]:
         matrix = sparse.csr_array(rows, dtype=np.float64)
         if self.lower is not None:
             half = self._ranges()[1]
@@ -122,18 +150,18 @@ class Scaling(Transformation):
             )
             np.clip(matrix.data, -1.0, 1.0, out=matrix.data)
         if self.lower is None and not self.constant and not finite:
-            return matrix
+            return matrix, np.ones(matrix.shape[0])
         if finite:
             matrix.data = _finite(matrix.data)
-        factors = self._factors(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+        squares = np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
+        factors = self._factors(squares, finite)
         matrix = sparse.csr_array(
             sparse.dia_array((factors, 0), shape=(len(factors),) * 2) @ matrix
         )
         if not self.constant:
-            return matrix
-        return sparse.csr_array(
-            sparse.hstack([matrix, np.full((matrix.shape[0], 1), self.constant)])
-        )
+            return matrix, factors
+        last = self._constants(factors)[:, None]
+        return sparse.csr_array(sparse.hstack([matrix, last])), factors
 
     @_SILENT
     def labels(self, labels: ArrayLike) -> ArrayLike:
@@ -155,7 +183,15 @@ class Scaling(Transformation):
 
     def __call__(self, chunk: Chunk) -> Chunk:
         """Return the bounded records of a chunk."""
-        return chunk.with_records(self.rows(chunk.rows), self.labels(chunk.labels))
+        rows, factors = self._records(chunk.rows)
+        labels = self.labels(chunk.labels)
+        if self.shortens_records and self.label_lower is not None:
+            labels = np.asarray(labels) * factors
+        return chunk.with_records(rows, labels)
+
+    @_SILENT
+    def _records(self, rows: Matrix) -> tuple[Matrix, Floats]:
+        return self._bounded(rows, finite=False)
 
     def width(self, width: int) -> int:
         """Return the number of columns of bounded rows."""

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar, overload
 
 from dpfit.privacy import accountant, gaussian
 from dpfit.privacy.budget import NEVER_PURE, Budget, BudgetUnreachable
+from dpfit.privacy.cost import CostUndefined, decimal, privacy_cost
 from dpfit.privacy.event import Event
 
 __all__ = ["FINE_TOLERANCE", "TOLERANCE", "AtLevel", "BudgetUnreachable", "calibrate"]
@@ -112,22 +113,34 @@ def calibrate(
     tolerance = TOLERANCE if budget.kind == "approximate" and on_a_grid else FINE_TOLERANCE
     best = math.exp(_search(excess, low, high, tolerance))
     if budget.kind == "pure":
-        best = _at_the_limit(excess_at, best)
+
+        def meets(level: float) -> bool:
+            return excess_at(level) <= 0 and _costs_at_most(template(level), budget)
+
+        best = _at_the_limit(meets, best * math.exp(excess_at(best)), best)
     template(best)
     return tried[best]
 
 
-def _at_the_limit(excess: Callable[[float], float], level: float) -> float:
+def _at_the_limit(meets: Callable[[float], bool], nearer: float, level: float) -> float:
     """Return a level that uses all of a pure budget but for the last digits, if there is one.
 
     Pure epsilons are inversely proportional to the noise. So totals of charges are what was asked.
     """
-    nearer = level * math.exp(excess(level))
-    for units in (0, 1, 2, 4):
-        candidate = nearer * (1 + units * 2.0**-52)
-        if candidate < level and excess(candidate) <= 0:
-            return candidate
-    return level
+    candidates = (nearer * (1 + units * 2.0**-52) for units in (0, 1, 2, 4, 8))
+    return next(filter(meets, candidates), level)
+
+
+def _costs_at_most(event: Event, budget: Budget) -> bool:
+    """Whether a ledger charges no more than the decimal number that was asked for.
+
+    The double 0.1 is more than a tenth, and ten of them would not fit into a cap of 1.
+    """
+    try:
+        cost = privacy_cost(event, budget.relation, "pure")
+    except CostUndefined:
+        return True
+    return cost.amount <= decimal(float(budget.epsilon or 0.0))
 
 
 def _event(made: Event | HasEvent) -> Event:

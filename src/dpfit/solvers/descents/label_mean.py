@@ -80,7 +80,7 @@ class ConstantRows(Transformation):
 
     Each record is mapped by itself, so neighbours stay neighbours. The number is clipped into the
     label range. The parameter is zero but for the last column, which holds ``intercept`` in each
-    row.
+    row. A record that was shortened as a whole has less there: its label is lengthened again.
 
     >>> ConstantRows(3, 2.0, -1.0, 1.0).inverse(np.array([-0.5])).tolist()
     [0.0, 0.0, -0.25]
@@ -96,7 +96,11 @@ class ConstantRows(Transformation):
         return data.map(self)
 
     def __call__(self, chunk: Chunk) -> Chunk:
-        return chunk.with_records(np.ones((len(chunk), 1)), chunk.labels)
+        last = chunk.rows[:, [-1]]
+        constants = (last.toarray() if hasattr(last, "toarray") else last).ravel()
+        with np.errstate(all="ignore"):
+            labels = chunk.labels * (self.intercept / constants)
+        return chunk.with_records(np.ones((len(chunk), 1)), labels)
 
     def width(self, width: int) -> int:
         """Return the number of columns of mapped rows."""
