@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 from dpfit.noise import Source
 from dpfit.privacy.spec import from_json
+from dpfit.samplers.certified_langevin import plan_langevin
 from dpfit.samplers.discretization import (
     SmoothTarget,
     langevin_certificate,
@@ -19,7 +20,6 @@ from dpfit.samplers.discretization import (
     langevin_total_variation,
     lipschitz_discretization,
     movement_mu,
-    plan_langevin,
     stopped_total_variation,
     underdamped_discretization,
     underdamped_speed,
