@@ -633,4 +633,18 @@ ROWS: list[dict[str, Any]] = [
         'summary': 'counting queries whose errors are bounded with certainty',
         'reference': '[Gan22] proof of Theorem 17',
     },
+    {
+        'name': 'underdamped_gibbs_sampler',
+        'where': 'dpfit.solvers.gibbs.underdamped_gibbs_sampler:underdamped_gibbs_sampler',
+        'problem': 'minimize',
+        'guarantees': ('approximate', 'gdp', 'zcdp'),
+        'relations': ('replace', 'add_remove'),
+        'units': ('record',),
+        'supports': ('domain', 'ridge'),
+        'options': ('tolerance', 'step'),
+        'tier': 'reference',
+        'auto_candidate': False,
+        'summary': 'one posterior sample by underdamped Langevin steps, charged for the trajectory',
+        'reference': '[GT20] Section 6; docs/explanation/chains.md',
+    },
 ]

@@ -210,6 +210,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "ula_sampler": ("dpfit.samplers.ula_sampler", "LangevinSampler"),
     "under_filter": ("dpfit.mechanisms.under_filter", "UnderFilter"),
     "underdamped_langevin_sampler": ("dpfit.samplers.underdamped_langevin_sampler", "UnderdampedLangevin"),
+    "underdamped_sample": ("dpfit.solvers.gibbs.underdamped_gibbs_sampler", "UnderdampedSample"),
     "user_cap": ("dpfit.models.users", "UserCap"),
     "user_means": ("dpfit.mechanisms.user_means", "UserMeans"),
     "user_vectors": ("dpfit.mechanisms.aggregates.user_vectors", "UserVectors"),

@@ -201,9 +201,9 @@ _GAN22 = (
         "Section 3.2",
         "Privacy of a sampler that is close to a private law",
         "dp_from_sampler_closeness",
-        "partly",
-        "closeness in Renyi divergence is charged by its total variation only; the printed 3 "
-        "delta is corrected",
+        "works",
+        "both directions at one order, or total variation if that is less; the printed 3 delta is "
+        "corrected",
     ),
     (
         "Section 3.2, application",
@@ -227,11 +227,16 @@ _GAN22 = (
     (
         "Theorem 42",
         "Langevin close to its target in both Renyi divergences",
-        "dpfit.samplers.discretization.langevin_certificate",
-        "partly",
-        "certificate for the start N(minimizer, I / m); `LangevinSampler` starts at the centre "
-        "of the domain, "
-        "and no release relies on the certificate",
+        "dpfit.samplers.certified_langevin.plan_langevin",
+        "works",
+        "explicit constants; runnable in two or three dimensions only",
+    ),
+    (
+        "Theorem 49",
+        "Langevin close to its target in one Renyi divergence",
+        "dpfit.samplers.certified_langevin.plan_langevin",
+        "works",
+        "start='narrow'",
     ),
     ("Fact 46", "Weak triangle inequality", "dpfit.privacy.renyi.weak_triangle", "works"),
     (
@@ -255,9 +260,9 @@ _GAN22 = (
     (
         "Lemma 51",
         "Moments from conditional moments",
-        "dpfit.samplers.discretization.langevin_discretization",
-        "replaced",
-        "false as printed; the discretization bound does without it",
+        "dpfit.theory.stability.unconditional_moment",
+        "works",
+        "with the last factor corrected; no guarantee uses it",
     ),
     (
         "Theorem 52",
@@ -269,9 +274,8 @@ _GAN22 = (
     (
         "Lemma 53",
         "Divergence of the start N(minimizer, I / M)",
-        "dpfit.samplers.discretization.langevin_total_variation",
-        "partly",
-        "order one only",
+        "dpfit.samplers.discretization.langevin_mixing",
+        "works",
     ),
     (
         "Lemma 54",
@@ -306,11 +310,17 @@ _GAN22 = (
         "works",
     ),
     (
+        "Fact 62",
+        "Renyi divergence of negative order",
+        "dpfit.privacy.renyi.at_negative_order",
+        "works",
+    ),
+    (
         "Lemma 63",
         "Divergence of underdamped paths",
-        "dpfit.samplers.discretization.underdamped_discretization",
-        "partly",
-        "order one only",
+        "dpfit.samplers.discretization.movement_mu",
+        "works",
+        "with smoothness sqrt(velocity variance / friction)",
     ),
     (
         "Lemma 64",
@@ -322,8 +332,8 @@ _GAN22 = (
         "Theorem 65",
         "Discretization error of underdamped Langevin",
         "dpfit.samplers.discretization.underdamped_discretization",
-        "partly",
-        "order one only",
+        "works",
+        "every order, both directions, without strong convexity",
     ),
     (
         "Algorithm 1",
@@ -830,11 +840,16 @@ _LD = (
         "has 0.016",
     ),
     (
+        "Lemma E.1",
+        "Stability of projected noisy descent",
+        "dpfit.theory.stability.descent_distance",
+        "works",
+    ),
+    (
         "Corollary E.2",
         "Stability of the diffusion for strongly convex losses",
-        "langevin",
-        "partly",
-        "enters the plan's risk bound; no function returns it",
+        "dpfit.theory.stability.diffusion_distance",
+        "works",
     ),
     (
         "Corollary E.3",
@@ -879,9 +894,9 @@ _LD = (
     (
         "Lemma F.3",
         "Stability of the diffusion in finite time",
-        "langevin",
-        "partly",
-        "enters the plan's risk bound; no function returns it",
+        "dpfit.theory.stability.diffusion_distance",
+        "works",
+        "with 2 where the print has 4",
     ),
     (
         "Theorem F.4",
@@ -914,10 +929,9 @@ _LD = (
     (
         "Lemma I.1",
         "Divergence of long diffusions",
-        "dpfit.privacy.last_iterate.last_iterate_mu",
-        "replaced",
-        "by a bound with a limit 4 times smaller in the worst case; "
-        "the lemma is sharper where the divergence of the stationary laws is known to be small",
+        "dpfit.samplers.long_run.long_run_divergence",
+        "works",
+        "explicit constants; the printed time lacks a factor 1 / (beta m)",
     ),
     (
         "Lemma I.2",
@@ -932,19 +946,17 @@ _GT20 = (
     (
         "Theorem 1",
         "Langevin close to its target in both Renyi divergences",
-        "dpfit.samplers.discretization.plan_langevin",
-        "partly",
-        "certificate for the start N(minimizer, I / m); the chain that is returned starts at the "
-        "centre of the domain, "
-        "and no release relies on the certificate",
+        "dpfit.samplers.certified_langevin.plan_langevin",
+        "works",
+        "explicit constants; runnable in two or three dimensions only",
     ),
     (
         "Section 1.2",
         "Privacy of a sampler that is close to a private law",
         "dp_from_sampler_closeness",
-        "partly",
-        "closeness in Renyi divergence is charged by its total variation only; the printed 3 "
-        "delta is corrected",
+        "works",
+        "both directions at one order, or total variation if that is less; the printed 3 delta is "
+        "corrected",
     ),
     (
         "Section 1.2, application",
@@ -974,6 +986,13 @@ _GT20 = (
         "works",
     ),
     (
+        "Theorem 6",
+        "Langevin close to its target in one Renyi divergence",
+        "dpfit.samplers.certified_langevin.plan_langevin",
+        "works",
+        "start='narrow'",
+    ),
+    (
         "Lemma 7",
         "Movement of Langevin paths",
         "dpfit.samplers.discretization.langevin_movement",
@@ -982,9 +1001,9 @@ _GT20 = (
     (
         "Lemma 8",
         "Moments from conditional moments",
-        "dpfit.samplers.discretization.langevin_discretization",
-        "replaced",
-        "false as printed; the discretization bound does without it",
+        "dpfit.theory.stability.unconditional_moment",
+        "works",
+        "with the last factor corrected; no guarantee uses it",
     ),
     (
         "Theorem 9",
@@ -996,9 +1015,8 @@ _GT20 = (
     (
         "Lemma 10",
         "Divergence of the start N(minimizer, I / M)",
-        "dpfit.samplers.discretization.langevin_total_variation",
-        "partly",
-        "order one only",
+        "dpfit.samplers.discretization.langevin_mixing",
+        "works",
     ),
     (
         "Lemma 11",
@@ -1029,15 +1047,16 @@ _GT20 = (
     (
         "Section 6",
         "Underdamped Langevin",
-        "dpfit.samplers.underdamped_langevin_sampler.UnderdampedLangevin",
+        "underdamped_gibbs_sampler",
         "works",
+        "released at the price of its trajectory",
     ),
     (
         "Theorem 16",
         "Discretization error of underdamped Langevin",
         "dpfit.samplers.discretization.underdamped_discretization",
-        "partly",
-        "order one only; no algorithm releases an underdamped draw",
+        "works",
+        "every order, both directions, without strong convexity",
     ),
 )
 

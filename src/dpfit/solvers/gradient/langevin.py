@@ -34,6 +34,7 @@ from dpfit.privacy.event import Gaussian
 from dpfit.privacy.validate import integer
 from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.momentum import Momentum, momentum_descent
+from dpfit.theory.stability import descent_average_distance
 
 _FORGOTTEN = 40.0
 """The logarithm by which the weight of the last step is above that of the first, at most: all is
@@ -89,13 +90,10 @@ def _bound(problem: Minimize, noise: float, steps: int, step_size: float, growth
     slack = 1 - step_size * (constants.smoothness + problem.ridge)
     bound += step_size * problem.dimension * noise**2 * roots**2 / (2 * slack * weights)
     if problem.objective == "population":
-        moved = 2 * constants.lipschitz / problem.n
-        if growth:
-            bound += (
-                constants.lipschitz * moved * (step_size / growth) * (1 - steps / (weights * last))
-            )
-        else:
-            bound += constants.lipschitz * moved * step_size * (steps + 1) / 2
+        change = 2 * constants.lipschitz / problem.n
+        bound += constants.lipschitz * descent_average_distance(
+            steps, step_size, change, problem.ridge
+        )
     return bound
 
 
