@@ -882,14 +882,14 @@ _LD = (
         "Empirical risk of Langevin diffusion, convex",
         "langevin",
         "works",
-        "smooth losses; releases the time average, for which the printed proof holds",
+        "releases the time average, for which the printed proof holds; a kink is smoothed",
     ),
     (
         "Theorem F.2",
         "Empirical risk of Langevin diffusion, strongly convex",
         "langevin",
         "works",
-        "smooth losses; the printed schedule stands still for large n and is replaced",
+        "the printed schedule stands still for large n and is replaced; a kink is smoothed",
     ),
     (
         "Lemma F.3",
@@ -903,14 +903,14 @@ _LD = (
         "Population risk of Langevin diffusion, convex",
         "langevin",
         "works",
-        "smooth losses",
+        "losses that are smooth or have one kink",
     ),
     (
         "Theorem F.5",
         "Population risk of Langevin diffusion, strongly convex",
         "langevin",
         "works",
-        "smooth losses",
+        "losses that are smooth or have one kink",
     ),
     (
         "Theorem G.1",

@@ -13,7 +13,9 @@ start and the noise,
     radius**2 / (2 step sum(w)) + step d noise**2 sum(sqrt w)**2 / (2 (1 - step M) sum(w)),
 
 and, for the population, what one record can change on average: lipschitz * (2 lipschitz / (m n)) (1
-- steps / sum(w)).
+- steps / sum(w)). A kink is smoothed by a Gaussian of the margin whose width has the least bound: M
+is then the kink's jump over width sqrt(2 pi), and the loss differs by at most jump width / sqrt(2
+pi), in any dimension. The bound is for the loss with the kink.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dpfit.core import Algorithm, Example, Minimize, Plan, Risk
-from dpfit.core.algorithm import BOUNDED, BOUNDED_DOMAIN, SMOOTH
+from dpfit.core.algorithm import BOUNDED, BOUNDED_DOMAIN, SMOOTH, Requirement
 from dpfit.core.examples import opposite_records
 from dpfit.geometry import L2Ball
+from dpfit.losses.smoothed import GaussianSmoothed
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.event import Gaussian
@@ -42,16 +45,29 @@ forgotten by then.
 """
 
 
+_SMOOTH_OR_KINK = Requirement(
+    "a smooth loss, or one with a single kink (hinge, absolute, pinball)",
+    SMOOTH.hint,
+    lambda problem, budget, options: (
+        SMOOTH.holds(problem, budget, options) or getattr(problem.loss, "kink", 0.0) > 0
+    ),
+)
+
+
 class _Choice(NamedTuple):
-    """A number of steps, a step size, and the bound that they have."""
+    """A number of steps, a step size, the width that smooths a kink, and the bound they have."""
 
     bound: float
     steps: int
     step_size: float
+    width: float = 0.0
 
 
 def risk_bound(descent: Descent) -> float:
-    """Return the proven bound on the expected excess risk of the weighted average."""
+    """Return the proven bound on the expected excess risk of the weighted average.
+
+    If the loss is `GaussianSmoothed`, the excess is that of the loss with the kink.
+    """
     problem, moves = descent.problem, descent.optimizer
     if not isinstance(moves, Momentum):
         raise ValueError(f"the bound is for gradient steps, got {moves.kind!r}")
@@ -66,7 +82,8 @@ def risk_bound(descent: Descent) -> float:
             "the bound is for bounded domains, steps below 1 / smoothness, the full average, no "
             "momentum"
         )
-    return _bound(problem, _noise(descent), schedule.steps, moves.step_size, schedule.growth)
+    left, heat = _terms(problem, _noise(descent), schedule.steps, moves.step_size, schedule.growth)
+    return left + heat / (1 - moves.step_size * curvature) + getattr(problem.loss, "gap", 0.0)
 
 
 def _noise(descent: Descent) -> float:
@@ -79,22 +96,26 @@ def _noise(descent: Descent) -> float:
     )
 
 
-def _bound(problem: Minimize, noise: float, steps: int, step_size: float, growth: float) -> float:
+def _terms(
+    problem: Minimize, noise: float, steps: int, step_size: float, growth: float
+) -> tuple[float, float]:
+    """Return the bound's terms: of the start, and for the population of the sample; of the noise.
+
+    The last one is for steps so short that curvature does not matter.
+    """
     constants = problem.constants("add_remove")
     # Sums relative to the last weight: the first ones may be too small for a double, never the
     # last.
     decay = math.log1p(-growth) * np.arange(steps)
     weights, roots = float(np.exp(decay).sum()), float(np.exp(decay / 2).sum())
     last = math.exp(min(-math.log1p(-growth) * steps, 700.0))
-    bound = _radius(problem) ** 2 / (2 * step_size * weights * last)
-    slack = 1 - step_size * (constants.smoothness + problem.ridge)
-    bound += step_size * problem.dimension * noise**2 * roots**2 / (2 * slack * weights)
+    left = _radius(problem) ** 2 / (2 * step_size * weights * last)
     if problem.objective == "population":
         change = 2 * constants.lipschitz / problem.n
-        bound += constants.lipschitz * descent_average_distance(
+        left += constants.lipschitz * descent_average_distance(
             steps, step_size, change, problem.ridge
         )
-    return bound
+    return left, step_size * problem.dimension * noise**2 * roots**2 / (2 * weights)
 
 
 def _radius(problem: Minimize) -> float:
@@ -131,7 +152,7 @@ class Langevin(Algorithm[Minimize]):
     reference = "[LD] Theorems F.1, F.2, F.4, F.5, corrected"
     solves = Minimize
     guarantees = ("approximate", "gdp", "zcdp")
-    requires = (BOUNDED_DOMAIN, SMOOTH, BOUNDED)
+    requires = (BOUNDED_DOMAIN, _SMOOTH_OR_KINK, BOUNDED)
     supports = frozenset({"ridge", "domain", "trust_ball", "population"})
     tier = "reference"
 
@@ -143,13 +164,14 @@ class Langevin(Algorithm[Minimize]):
             calibrate(Gaussian, budget).noise_multiplier,
         )
 
+        # Looks up the problem when called: a kink is smoothed by then.
         def descent(steps: int, step_size: float) -> Descent:
             schedule = Schedule(steps, growth=step_size * problem.ridge)
             return momentum_descent(
                 problem, budget.relation, multiplier, step_size, constants.lipschitz, schedule
             )
 
-        longest = 1 / (constants.smoothness + problem.ridge)
+        longest = _longest(problem)
         noise = _noise(descent(1, 0.5 * longest))
         counts = {round(2 ** (j / 8)) for j in range(8 * max_passes.bit_length())} | {max_passes}
         best = [
@@ -158,7 +180,7 @@ class Langevin(Algorithm[Minimize]):
             if steps <= max_passes
         ]
         least = min(choice.bound for choice in best)
-        bound, steps, step_size = next(choice for choice in best if choice.bound <= 1.01 * least)
+        chosen = next(choice for choice in best if choice.bound <= 1.01 * least)
         kind = (
             "excess empirical risk"
             if problem.objective == "empirical"
@@ -166,8 +188,12 @@ class Langevin(Algorithm[Minimize]):
         )
         # The proof is for convex losses; for others the bound is an estimate.
         convex = problem.loss.convex
-        predicted = Risk(bound, f"{kind} (proven bound)" if convex else kind, proven=convex)
-        return trajectory_step(replace(descent(steps, step_size), predicted=predicted), budget)
+        predicted = Risk(chosen.bound, f"{kind} (proven bound)" if convex else kind, proven=convex)
+        if chosen.width:
+            smooth = GaussianSmoothed(problem.loss, chosen.width)  # type: ignore[arg-type]
+            problem = replace(problem, loss=smooth)
+        found = descent(chosen.steps, chosen.step_size)
+        return trajectory_step(replace(found, predicted=predicted), budget)
 
     def example(self, relation: str) -> Example:
         """Return the records of `noisy_gd`, in a ball."""
@@ -183,10 +209,35 @@ def _best_step(problem: Minimize, noise: float, steps: int, longest: float) -> _
         if steps * -math.log1p(-size * problem.ridge) > _FORGOTTEN:
             # more steps bring nothing, and the first ones would have noise that no grid can hold
             continue
-        bound = _bound(problem, noise, steps, size, size * problem.ridge)
-        if bound < best.bound:
-            best = _Choice(bound, steps, size)
+        left, heat = _terms(problem, noise, steps, size, size * problem.ridge)
+        bound, width = _curved(problem, size, heat)
+        if left + bound < best.bound:
+            best = _Choice(left + bound, steps, size, width)
     return best
+
+
+def _curved(problem: Minimize, step_size: float, heat: float) -> tuple[float, float]:
+    """Return what the noise adds with curvature, and the width that a kink is smoothed by.
+
+    A kink of a width w has curvature bent / w and costs gap w; the best w balances the two.
+    """
+    slack, constants = 1 - step_size * problem.ridge, problem.constants("add_remove")
+    if constants.smooth:
+        return heat / (slack - step_size * constants.smoothness), 0.0
+    one = GaussianSmoothed(problem.loss, 1.0)  # type: ignore[arg-type]
+    bent, gap = step_size * one.smoothness(problem.bounds).value, one.gap
+    width = (bent + math.sqrt(bent * heat / gap)) / slack
+    return heat / (slack - bent / width) + gap * width, width
+
+
+def _longest(problem: Minimize) -> float:
+    """Return a step size above all that are tried."""
+    constants = problem.constants("add_remove")
+    if constants.smooth:
+        return 1 / (constants.smoothness + problem.ridge)
+    # A step across the domain at the largest slope.
+    across = 2 * _radius(problem) / constants.lipschitz
+    return min(across, 1 / problem.ridge) if problem.ridge else across
 
 
 langevin = Langevin()
