@@ -93,6 +93,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "l2_laplace": ("dpfit.privacy.event", "L2Laplace"),
     "label_mean_tuning": ("dpfit.solvers.descents.label_mean", "LabelMeanTuning"),
     "langevin_sample": ("dpfit.solvers.gibbs.gibbs_posterior_sampler", "LangevinSample"),
+    "langevin_tuning": ("dpfit.solvers.gradient.langevin", "LangevinTuning"),
     "laplace": ("dpfit.privacy.event", "Laplace"),
     "laplace_count_noise": ("dpfit.legacy.additive", "read_laplace_count_noise"),
     "laplace_noise": ("dpfit.mechanisms.additive", "LaplaceNoise"),
