@@ -288,6 +288,7 @@ SHAPES = (
     ev.Selected(ev.Laplace(1.0), 0.1, 2.0),
     ev.Filtered(ev.Pure(1.0)),
     ev.WithinTotalVariation(ev.Gaussian(1.0), 1e-9),
+    ev.CloseInRenyi(ev.Gaussian(1.0), 28.6, 0.5, 0.5),
     ev.Group(ev.Gaussian(1.0), 3),
     ev.Replaced(ev.Gaussian(1.0)),
     ev.Gaussian(1.0),

@@ -34,6 +34,7 @@ EVENTS = [
     ev.Selected(ev.Laplace(3.0), 0.2, 0.5),
     ev.Filtered(ev.ZeroConcentrated(0.5)),
     ev.WithinTotalVariation(ev.Gaussian(1.0), 1e-9),
+    ev.CloseInRenyi(ev.Gaussian(1.0), 28.6, 0.5, 0.5),
     ev.Group(ev.Sampled(ev.Gaussian(1.0), 0.1), 3),
     ev.Replaced(ev.Gaussian(1.0)),
 ]

@@ -5,13 +5,17 @@ import math
 import numpy as np
 import pytest
 from grids import cells, masses
+from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 from scipy.stats import norm
 
 from dpfit.noise import Source
+from dpfit.privacy import renyi as divergences
 from dpfit.privacy.spec import from_json
+from dpfit.samplers.certified_langevin import plan_langevin
 from dpfit.samplers.discretization import (
     SmoothTarget,
+    kinetic_moment,
     langevin_certificate,
     langevin_discretization,
     langevin_mixing,
@@ -19,7 +23,6 @@ from dpfit.samplers.discretization import (
     langevin_total_variation,
     lipschitz_discretization,
     movement_mu,
-    plan_langevin,
     stopped_total_variation,
     underdamped_discretization,
     underdamped_speed,
@@ -260,8 +263,45 @@ def test_underdamped_chains_follow_their_diffusion(chain):
     M = 2.5
     P, Q, entropy = underdamped_laws(chain, M, 8)
     ends = (np.trace(np.linalg.solve(Q, P)) - 2 - math.log(np.linalg.det(P) / np.linalg.det(Q))) / 2
-    bound = underdamped_discretization(1, M, chain).forward
-    assert 0 < ends <= entropy <= bound <= 5 * entropy
+    bound = underdamped_discretization(1.0, 1, M, chain).forward
+    assert 0 < ends <= entropy <= bound <= 4 * entropy
+    zero = np.zeros(2)
+    for order in (1.3, 2.0, 6.0):
+        found = underdamped_discretization(order, 1, M, chain)
+        for one, two, above in ((P, Q, found.forward), (Q, P, found.backward)):
+            assert 0 < divergences.gaussians(order, zero, one, zero, two) <= above
+        assert found.forward < math.inf
+
+
+@pytest.mark.parametrize("weight", [0.002, 0.05, 0.6])
+def test_the_moment_of_kinetic_energy_is_exact_for_long_chains_without_force(weight):
+    """E exp(w int v^2) of the velocity alone, by its Riccati equation; the bound allows for M."""
+    gamma, u, time, d = 1.5, 0.5, 400.0, 3
+
+    def rate(t, state):
+        a, _ = state
+        return [4 * gamma * u * a**2 - 2 * gamma * a + weight, 2 * gamma * u * a]
+
+    found = solve_ivp(rate, (0.0, time), [0.0, 0.0], rtol=1e-10, atol=1e-14)
+    a, b = found.y[:, -1]
+    exact = d * (b - math.log1p(-2 * a * u) / 2)
+    chain = UnderdampedLangevin(400_000, 1e-3, gamma, u)
+    bound = kinetic_moment(weight, d, 1e-3, chain)
+    assert exact <= bound <= 1.02 * exact
+    # Friction that stale gradients take raises the moment.
+    assert kinetic_moment(weight, d, 1500.0, chain) > 1.1 * exact
+
+
+def test_divergences_of_underdamped_paths_tend_to_their_entropy():
+    """At orders near one; the weight of the way back is 2 order^2 - order, three times as large."""
+    chain = UnderdampedLangevin(1000, 1e-3, 2.0, 0.5)
+    entropy = underdamped_discretization(1.0, 4, 3.0, chain).forward
+    found = underdamped_discretization(1.0001, 4, 3.0, chain)
+    assert found.forward == pytest.approx(entropy, rel=1e-3)
+    doubled = UnderdampedLangevin(500, 2e-3, 2.0, 0.5)
+    assert underdamped_discretization(1.0, 4, 3.0, doubled).forward == pytest.approx(
+        4 * entropy, rel=1e-3
+    )
 
 
 def test_speeds_of_underdamped_chains():
@@ -298,4 +338,4 @@ def test_refusals_are_public():
     with pytest.raises(ValueError, match="failure"):
         langevin_movement(target, LangevinSampler(1, 0.1), 1.0, 0.0)
     with pytest.raises(ValueError, match="step_size"):
-        underdamped_discretization(1, 1.0, UnderdampedLangevin(1, 3.0, 2.0))
+        underdamped_discretization(2.0, 1, 1.0, UnderdampedLangevin(1, 3.0, 2.0))

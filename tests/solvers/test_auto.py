@@ -27,6 +27,9 @@ from dpfit.losses import (
 from dpfit.noise import Source
 from dpfit.privacy import Budget, BudgetUnreachable
 from dpfit.solvers.auto import TUNING, auto, candidates
+from dpfit.solvers.descents.predicted import predicted_risk
+from dpfit.solvers.gradient.langevin import TUNING as LANGEVIN
+from dpfit.solvers.gradient.langevin import langevin
 from dpfit.solvers.perturbation.objective_perturbation import (
     ObjectivePerturbation,
     objective_perturbation,
@@ -317,3 +320,45 @@ def test_the_better_solver_is_picked_where_the_difference_is_clear():
         for name, reached in losses.items():
             margin = 5 * reached.std() / np.sqrt(8)
             assert losses[picked].mean() < reached.mean() + (-margin if name in beaten else margin)
+
+
+def in_ball(n, d, radius):
+    return Minimize(
+        n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, radius)
+    )
+
+
+def test_langevin_is_considered_in_a_bounded_domain_only():
+    names = {each.name for each in candidates(in_ball(4000, 25, 3.3))}
+    assert "langevin" in names
+    assert "langevin" not in {each.name for each in candidates(logistic())}
+    population = replace(in_ball(4000, 25, 3.3), objective="population")
+    assert "langevin" not in {each.name for each in candidates(population)}
+    corners = replace(in_ball(4000, 25, 3.3), loss=Hinge())
+    assert "langevin" not in {each.name for each in candidates(corners)}
+
+
+def test_langevin_is_picked_where_noise_dominates_and_not_elsewhere():
+    """Its own prediction has to be below 1 / 2.2 of the next one."""
+    noisy = auto.plan(in_ball(3450, 21, 2.5), Budget(epsilon=1.76, delta=1e-6))
+    assert noisy.considered[0].name == "langevin"
+    assert noisy.risk.expected == noisy.considered[0].risk
+    quiet = auto.plan(in_ball(30_000, 10, 5.0), Budget(epsilon=1.0, delta=1e-6))
+    risks = {each.name: each.risk for each in quiet.considered}
+    assert risks["langevin"] > 2 * min(risks.values())
+
+
+def test_langevin_forecasts_the_best_of_some_step_sizes_with_its_margin():
+    problem, budget = in_ball(4109, 25, 3.285), Budget(epsilon=1.293, delta=1e-6)
+    found = langevin.forecast(problem, budget, max_passes=100)
+    plan = langevin.using(**found.options).plan(problem, budget)
+    moves = plan.mechanism.optimizer
+    assert moves.schedule.steps == 100
+    assert moves.step_size == found.options["step_size"]
+    predicted = predicted_risk(plan.mechanism).expected
+    assert found.risk.expected == pytest.approx(LANGEVIN.margin * predicted)
+    halved = langevin.plan(problem, budget, max_passes=100, step_size=moves.step_size / 2)
+    assert predicted_risk(halved.mechanism).expected >= predicted
+    assert plan.risk.proven
+    with pytest.raises(ValueError, match="step_size must be below"):
+        langevin.plan(problem, budget, max_passes=100, step_size=4.1)

@@ -63,6 +63,11 @@ class GaussianSmoothed(GLM):
     def smoothing(self) -> float:
         return float(self.width)
 
+    @property
+    def gap(self) -> float:
+        """How far it lies above the loss, at most; never below."""
+        return self.loss.kink * self.width * _LARGEST_DENSITY
+
     def steepest(self, bounds: Bounds, margin: float) -> float:
         # Shifts reach both sides of the kink.
         return self.loss.steepest(Bounds(bounds.row_norm), math.inf)

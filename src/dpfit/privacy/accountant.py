@@ -13,6 +13,7 @@ import numpy as np
 from dpfit.privacy import curve as curves
 from dpfit.privacy import event as events
 from dpfit.privacy import gaussian, laws, objective_perturbation, renyi, subsampling
+from dpfit.privacy.closeness import CloseInRenyi
 from dpfit.privacy.curve import Composition, Curve, Group, Known, Symmetrized, Worst, half_square
 from dpfit.privacy.event import Event
 from dpfit.privacy.rounding import up
@@ -72,6 +73,8 @@ def privacy_curve(event: Event, relation: str) -> Curve:
             return privacy_curve(cap, relation)
         case events.WithinTotalVariation(event=inner):
             return privacy_curve(inner, relation)
+        case events.CloseInRenyi(event=inner):
+            return _close(event, privacy_curve(inner, relation))
         case events.Group(event=inner, size=size):
             return _group(inner, size, relation)
         case events.Replaced(event=inner):
@@ -121,6 +124,10 @@ def _inverse(multiplier: float) -> float:
     """The shift in units of the noise, rounded up; exact where possible, so equal parts add up."""
     shift = 1 / multiplier
     return shift if Fraction(shift) * Fraction(multiplier) >= 1 else math.nextafter(shift, math.inf)
+
+
+def _close(event: events.CloseInRenyi, ideal: Curve) -> Curve:
+    return CloseInRenyi(ideal, event.order, event.forward, event.backward)
 
 
 def _discrete_gaussian(multiplier: float, size: int) -> Curve:
@@ -228,6 +235,9 @@ def _group(event: Event, size: int, relation: str) -> Curve:
             return laws.DiscreteLaplace(_inverse(multiplier), size)
         case events.WithinTotalVariation(event=inner):
             return _group(inner, size, relation)
+        case events.CloseInRenyi(event=inner):
+            # Only the two ends of the comparison are implementations.
+            return _close(event, _group(inner, size, relation))
         case events.Group(event=inner, size=inside):
             return _group(inner, size * inside, relation)
         case events.Approximate(epsilon=epsilon, delta=delta) if size * epsilon < _EXPONENT:
@@ -253,4 +263,6 @@ def _replaced(event: Event) -> Curve:
             )
         case events.WithinTotalVariation(event=inner):
             return _replaced(inner)
+        case events.CloseInRenyi(event=inner):
+            return _close(event, _replaced(inner))
     return _group(event, 2, "add_remove")

@@ -421,6 +421,29 @@ class WithinTotalVariation(Event):
 
 
 @dataclass(frozen=True)
+class CloseInRenyi(Event):
+    """An implementation close to the event in Renyi divergence of one order, for every dataset.
+
+    ``forward`` bounds the divergence of the implementation from the event, ``backward`` that of the
+    event from the implementation. Either may be infinite.
+    """
+
+    kind = "close_in_renyi"
+    inside = "event"
+    event: Event
+    order: float
+    forward: float
+    backward: float
+
+    def __post_init__(self) -> None:
+        _check_events((self.event,))
+        if not real("order", self.order) >= 1:
+            raise ValueError(f"order must be at least 1, got {self.order!r}")
+        non_negative("forward", self.forward)
+        non_negative("backward", self.backward)
+
+
+@dataclass(frozen=True)
 class Group(Event):
     """The event seen by a group of ``size`` records that change together."""
 

@@ -75,6 +75,19 @@ def weak_triangle(order: float, q: float, first: float, second: float) -> float:
     return (order - 1 / q) / (order - 1) * first + second
 
 
+def at_negative_order(order: float, reverse: float) -> float:
+    """Return R_{1 - order}(P||Q) from ``reverse`` = R_order(Q||P); order is not 0 or 1.
+
+    [Gan22] Fact 62.
+
+    >>> at_negative_order(3.0, 1.5)
+    -1.0
+    """
+    if order in (0.0, 1.0):
+        raise ValueError(f"order must be neither 0 nor 1, got {order!r}")
+    return (1 - order) / order * reverse
+
+
 def randomized_response(epsilon: float, orders: Array) -> Array:
     """Divergence of binary randomized response, the largest among all epsilon-DP mechanisms."""
     if math.isinf(epsilon):

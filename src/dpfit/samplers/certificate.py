@@ -12,7 +12,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from dpfit.privacy import gaussian
-from dpfit.privacy.event import BoundedRange, Event, GaussianPrivate, Pure, WithinTotalVariation
+from dpfit.privacy.event import (
+    BoundedRange,
+    CloseInRenyi,
+    Event,
+    GaussianPrivate,
+    Pure,
+    WithinTotalVariation,
+)
 from dpfit.privacy.spec import Spec
 from dpfit.privacy.validate import non_negative, probability, real
 
@@ -32,6 +39,13 @@ class Certificate(Spec, ABC):
     def undisplaced(self, ideal: Event) -> Event:
         """Return the event of releasing an undisplaced draw: noise covers the displacement."""
         return ideal
+
+    def implies(self, other: Certificate) -> bool:
+        """Whether it is ``other``, or a certificate of its kind with a smaller number."""
+        if type(self) is not type(other):
+            return False
+        mine, theirs = list(vars(self).values()), list(vars(other).values())
+        return mine == theirs or (len(mine) == 1 and mine[0] <= theirs[0])
 
     @property
     def displacement(self) -> float:
@@ -198,11 +212,14 @@ class WithinChiSquare(Certificate):
 class WithinRenyi(Certificate):
     """Renyi divergences of this order between the law of the draw and the target, both ways.
 
-    Either may be infinite. They grow with the order, so that each bounds the relative entropy, and
-    by that (Pinsker) the total variation, which prices them.
+    Either may be infinite. The privacy cost is the smaller one of two: both directions as (epsilon,
+    delta)-closeness, or total variation (divergences grow with the order, so Pinsker applies).
 
-    >>> WithinRenyi(2.0, 2e-18, float("inf")).event(Pure(1.0))
-    WithinTotalVariation(event=Pure(epsilon=1.0), distance=1e-09)
+    >>> from dpfit.privacy.accountant import privacy_curve
+    >>> import numpy as np
+    >>> close = privacy_curve(WithinRenyi(28.6, 0.5, 0.5).event(Pure(1.0)), "replace")
+    >>> float(close.delta(np.array([3.0]))[0]) < 1e-6
+    True
     """
 
     kind = "certificate_renyi"
@@ -221,8 +238,16 @@ class WithinRenyi(Certificate):
         """The weaker certificate."""
         return TotalVariation(min(1.0, math.sqrt(min(self.forward, self.backward) / 2)))
 
+    def implies(self, other: Certificate) -> bool:
+        return (
+            isinstance(other, WithinRenyi)
+            and self.order >= other.order
+            and self.forward <= other.forward
+            and self.backward <= other.backward
+        )
+
     def event(self, ideal: Event) -> Event:
-        return self.total_variation.event(ideal)
+        return CloseInRenyi(ideal, self.order, self.forward, self.backward)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 The target is exp(-f) on the whole space, f m-strongly convex and M-smooth with its minimum at x*;
 the chain is `dpfit.samplers.ula_sampler`, x <- x - h grad f(x) + sqrt(2 h) N, without constraints,
-from N(x*, v I). P is its law after N steps, Q that of the diffusion dX = -grad f(X) dt + sqrt(2) dB
-from the same start at the time N h, R the target.
+from N(x*, v I), with v = 1 / m (start "wide") or v = 1 / M (start "narrow"). P is its law after N
+steps, Q that of the diffusion dX = -grad f(X) dt + sqrt(2) dB from the same start at the time N h,
+R the target. `dpfit.samplers.certified_langevin` draws from such a start.
 
 Everything here is a function of public numbers, true for every f of the class. The bounds are
 proven and far from sharp: they ask for thousands of times more steps than it takes. They are here
@@ -17,16 +18,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from scipy.special import erf
 
+from dpfit.privacy import renyi
 from dpfit.privacy.spec import Spec
-from dpfit.privacy.validate import integer, non_negative, positive, probability, real
+from dpfit.privacy.validate import integer, non_negative, option, positive, probability, real
 from dpfit.samplers.certificate import TotalVariation, WithinRenyi
 from dpfit.samplers.ula_sampler import LangevinSampler
 from dpfit.samplers.underdamped_langevin_sampler import UnderdampedLangevin
+
+STARTS = ("wide", "narrow")
 
 _SPLITS = 1 + np.geomspace(1e-3, 1e3, 61)
 """Hoelder exponents that are tried where two bounds are chained."""
@@ -55,6 +58,11 @@ class SmoothTarget(Spec):
     def condition(self) -> float:
         """The condition number M / m."""
         return self.smoothness / self.strong_convexity
+
+    def start_variance(self, start: str) -> float:
+        """Variance of the start around the minimizer: 1 / m if "wide", 1 / M if "narrow"."""
+        wide = option("start", start, STARTS) == "wide"
+        return 1 / (self.strong_convexity if wide else self.smoothness)
 
     def variance_bound(self, chain: LangevinSampler, start_variance: float) -> float:
         """An s for which s times a chi-square variable dominates norm(x - x*)**2 at every step."""
@@ -157,34 +165,45 @@ def lipschitz_discretization(
     return _girsanov(order, moment)
 
 
-def langevin_mixing(order: float, target: SmoothTarget, time: float) -> WithinRenyi:
-    """Renyi divergences of Q from R and of R from Q, from the start N(x*, I / m).
+def langevin_mixing(
+    order: float, target: SmoothTarget, time: float, start: str = "wide"
+) -> WithinRenyi:
+    """Renyi divergences of Q from R and of R from Q.
 
-    [GT20] Lemmas 11, 13, 14 and 15, with rate 2 m / order in both directions.
+    The wide start is bounded in both directions; the narrow one only of Q from R, but at every
+    order from the beginning. [GT20] Lemmas 10, 11, 13, 14 and 15, with rate 2 m / order in both
+    directions.
 
     >>> found = langevin_mixing(2.0, SmoothTarget(20, 1.0, 10.0), 5.0)
     >>> round(found.forward, 4), round(found.backward, 4)
     (0.892, 0.1551)
+    >>> round(langevin_mixing(2.0, SmoothTarget(20, 1.0, 10.0), 5.0, "narrow").forward, 4)
+    0.1551
     """
     m, condition = target.strong_convexity, target.condition
     ratio = target.dimension / 2 * math.log(condition)
     if ratio == 0:
         return WithinRenyi(order, 0.0, 0.0)
-    backward = math.exp(-2 * m * non_negative("time", time) / _order(order)) * ratio
+    decayed = math.exp(-2 * m * non_negative("time", time) / _order(order)) * ratio
+    if option("start", start, STARTS) == "narrow":
+        return WithinRenyi(order, decayed, math.inf)
     # The start has finite divergence from the target at order 1 + 1 / condition only; the diffusion
     # raises the order.
     wait = max(0.0, math.log((order - 1) * condition)) / (2 * m) if order > 1 else 0.0
     if time < wait:
-        return WithinRenyi(order, math.inf, backward)
+        return WithinRenyi(order, math.inf, decayed)
     reached = 1 + math.exp(2 * m * wait) / condition
     raised = ratio * condition / (condition + 1) * reached / (reached - 1)
-    return WithinRenyi(order, math.exp(-2 * m * (time - wait) / reached) * raised, backward)
+    return WithinRenyi(order, math.exp(-2 * m * (time - wait) / reached) * raised, decayed)
 
 
-def langevin_certificate(order: float, target: SmoothTarget, chain: LangevinSampler) -> WithinRenyi:
-    """Renyi divergences of P from R and of R from P, from N(x*, I / m), at an order above one.
+def langevin_certificate(
+    order: float, target: SmoothTarget, chain: LangevinSampler, start: str = "wide"
+) -> WithinRenyi:
+    """Renyi divergences of P from R and of R from P, at an order above one.
 
-    [GT20] Theorem 1: the two bounds above, chained by Hoelder's inequality.
+    From the wide start in both directions, [GT20] Theorem 1; from the narrow one of P from R only,
+    [GT20] Theorem 6. The two bounds above, chained by Hoelder's inequality.
 
     >>> target = SmoothTarget(2, 1.0, 2.0)
     >>> found = langevin_certificate(2.0, target, LangevinSampler(60_000, 1e-4))
@@ -193,18 +212,16 @@ def langevin_certificate(order: float, target: SmoothTarget, chain: LangevinSamp
     """
     if not _order(order) > 1:
         raise ValueError(f"order must be above 1, got {order!r}")
-    time, start, forward, backward = (
-        chain.steps * chain.step_size,
-        1 / target.strong_convexity,
-        [],
-        [],
-    )
+    time, variance = chain.steps * chain.step_size, target.start_variance(start)
+    forward, backward = [], []
     for q in _SPLITS.tolist():
-        weight, second = (order - 1 / q) / (order - 1), (q * order - 1) / (q - 1)
-        path = langevin_discretization(q * order, target, chain, start).forward
-        forward.append(weight * path + langevin_mixing(second, target, time).forward)
-        path = langevin_discretization(second, target, chain, start).backward
-        backward.append(weight * langevin_mixing(q * order, target, time).backward + path)
+        high, low = q * order, (q * order - 1) / (q - 1)
+        path = langevin_discretization(high, target, chain, variance).forward
+        mixed = langevin_mixing(low, target, time, start).forward
+        forward.append(renyi.weak_triangle(order, q, path, mixed))
+        mixed = langevin_mixing(high, target, time, start).backward
+        path = langevin_discretization(low, target, chain, variance).backward
+        backward.append(renyi.weak_triangle(order, q, mixed, path))
     return WithinRenyi(order, min(forward), min(backward))
 
 
@@ -215,67 +232,71 @@ def langevin_total_variation(target: SmoothTarget, chain: LangevinSampler) -> To
     >>> round(langevin_total_variation(target, sampler).distance, 4)
     0.016
     """
-    time, start = chain.steps * chain.step_size, 1 / target.smoothness
+    time, start = chain.steps * chain.step_size, target.start_variance("narrow")
     discretized = langevin_discretization(1.0, target, chain, start).forward
-    mixed = (
-        math.exp(-2 * target.strong_convexity * time)
-        * target.dimension
-        / 2
-        * math.log(target.condition)
-    )
+    mixed = langevin_mixing(1.0, target, time, "narrow").forward
     return TotalVariation(min(1.0, math.sqrt(discretized / 2) + math.sqrt(mixed / 2)))
 
 
-def plan_langevin(order: float, divergence: float, target: SmoothTarget) -> LangevinSampler:
-    """A chain that `langevin_certificate` certifies within a divergence, in both directions.
-
-    The fewest steps over a grid of times; [GT20] Theorem 1 as a calculator.
-
-    >>> chain = plan_langevin(2.0, 0.5, SmoothTarget(2, 1.0, 2.0))
-    >>> found = langevin_certificate(2.0, SmoothTarget(2, 1.0, 2.0), chain)
-    >>> max(found.forward, found.backward) <= 0.5, chain.steps < 2000
-    (True, True)
-    """
-    positive("divergence", divergence)
-    m = target.strong_convexity
-    shortest = max(1.0, math.log(order * target.condition)) / (2 * m)
-
-    def certified(time: float, steps: int) -> bool:
-        if time / steps > 2 / (m + target.smoothness):
-            return False
-        found = langevin_certificate(order, target, LangevinSampler(steps, time / steps))
-        return max(found.forward, found.backward) <= divergence
-
-    best: tuple[int, float] | None = None
-    for time in (shortest * np.geomspace(1.0, 100.0 * order, 40)).tolist():
-        limit = 2**60 if best is None else best[0]
-        if certified(time, limit):
-            best = _fewest(partial(certified, time), limit), time
-    if best is None:
-        raise ValueError("there is no certified chain of fewer than 2**60 steps")
-    return LangevinSampler(best[0], best[1] / best[0])
-
-
 def underdamped_discretization(
-    dimension: int, smoothness: float, chain: UnderdampedLangevin
+    order: float, dimension: int, smoothness: float, chain: UnderdampedLangevin
 ) -> WithinRenyi:
-    """Relative entropy of the underdamped chain from its diffusion, velocities N(0, u I).
+    """Renyi divergences of the underdamped chain from its diffusion and back.
 
-    f need not be convex. [GT20] Theorem 16 at order one: the kinetic energy spent bounds how stale
-    gradients are.
+    From the minimum of f, with velocities N(0, u I); f need not be convex. At order one: the
+    relative entropy of the chain from the diffusion alone. [GT20] Theorem 16: the kinetic energy
+    spent bounds how stale gradients are.
 
-    >>> found = underdamped_discretization(
-    ...     20, 10.0, UnderdampedLangevin(10_000, 1e-3, friction=2.0)
-    ... )
-    >>> round(found.forward, 5), found.total_variation.distance < 0.04
-    (0.00256, True)
+    >>> chain = UnderdampedLangevin(10_000, 1e-3, friction=2.0)
+    >>> found = underdamped_discretization(1.0, 20, 10.0, chain)
+    >>> round(found.forward, 5), found.total_variation.distance < 0.03
+    (0.00128, True)
+    >>> round(underdamped_discretization(8.0, 20, 10.0, chain).backward, 4)
+    0.022
     """
-    M, h = positive("smoothness", smoothness), chain.step_size
-    u, gamma, d = chain.velocity_variance, chain.friction, integer("dimension", dimension)
-    if h * u * M > gamma:
+    stale = chain.velocity_variance * (smoothness * chain.step_size) ** 2 / (4 * chain.friction)
+    if _order(order) == 1:
+        energy = _kinetic(dimension, smoothness, chain)
+        return WithinRenyi(1.0, stale * energy / 2, math.inf)
+    return _girsanov(
+        order, lambda weight: kinetic_moment(weight * stale, dimension, smoothness, chain)
+    )
+
+
+def kinetic_moment(
+    weight: float, dimension: int, smoothness: float, chain: UnderdampedLangevin
+) -> float:
+    """Bound on log E exp(weight * V), V the integral of the chain's squared speed over its time.
+
+    It tends to the exact value for long chains with short steps. Infinite for large weights.
+
+    >>> chain = UnderdampedLangevin(1000, 0.01, friction=2.0)
+    >>> round(kinetic_moment(0.01, 3, 0.5, chain), 4), kinetic_moment(0.6, 3, 0.5, chain)
+    (0.3095, inf)
+    """
+    g, gamma, u = _friction(smoothness, chain), chain.friction, chain.velocity_variance
+    root = g**2 - 4 * gamma * u * non_negative("weight", weight)
+    if root < 0:
+        return math.inf
+    # The smaller root of rate g - rate^2 gamma u = weight.
+    rate = 2 * weight / (g + math.sqrt(root))
+    time = chain.steps * chain.step_size
+    return integer("dimension", dimension) * (rate * gamma * u * time - math.log1p(-rate * u) / 2)
+
+
+def _kinetic(dimension: int, smoothness: float, chain: UnderdampedLangevin) -> float:
+    """Bound on the expected integral of the squared speed."""
+    u, time = chain.velocity_variance, chain.steps * chain.step_size
+    start = u * integer("dimension", dimension) / 2
+    return (start + chain.friction * u * dimension * time) / _friction(smoothness, chain)
+
+
+def _friction(smoothness: float, chain: UnderdampedLangevin) -> float:
+    """The friction that is left when stale gradients have taken their part."""
+    taken = chain.velocity_variance * positive("smoothness", smoothness) * chain.step_size
+    if taken > chain.friction:
         raise ValueError("step_size must be at most friction / (velocity_variance * smoothness)")
-    spent = u * d * (1 / (2 * gamma) + chain.steps * h)
-    return WithinRenyi(1.0, u * (M * h) ** 2 / (4 * gamma) * spent, math.inf)
+    return chain.friction - taken / 2
 
 
 def underdamped_speed(
@@ -290,8 +311,7 @@ def underdamped_speed(
     15.3
     """
     u, gamma, d = chain.velocity_variance, chain.friction, integer("dimension", dimension)
-    if chain.step_size * u * positive("smoothness", smoothness) > gamma:
-        raise ValueError("step_size must be at most friction / (velocity_variance * smoothness)")
+    _friction(smoothness, chain)
     log = math.log(2 / _failure(failure))
     start = u / 2 * (math.sqrt(d) + math.sqrt(2 * log)) ** 2
     return math.sqrt(2 * (start + gamma * u * d * chain.steps * chain.step_size + 2 * u * log))
@@ -325,15 +345,6 @@ def _girsanov(order: float, moment: Callable[[float], float]) -> WithinRenyi:
 
 def _log_cosine(x: float) -> float:
     return math.log1p(-2 * math.sin(x / 2) ** 2)
-
-
-def _fewest(holds: Callable[[int], bool], high: int) -> int:
-    """The least whole number up to ``high``, for which it holds, by bisection."""
-    low = 0
-    while high - low > 1 and high > low * (1 + 1e-6):
-        middle = (low + high) // 2 if low == 0 or high < 4 * low else math.isqrt(low * high)
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def _order(order: float) -> float:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpfit.core import Minimize
 from dpfit.data.dataset import Dataset
 from dpfit.geometry.base import Domain
+from dpfit.geometry.whole_space import WholeSpace
 from dpfit.privacy.validate import non_negative, positive
 
 Floats = NDArray[np.float64]
@@ -64,10 +65,10 @@ class Potential:
         """Return inverse_temperature * (sum of guarded losses + (n * ridge / 2) norm(theta)**2).
 
         The strong convexity that guarantees rest on comes from the ridge and the declared n, never
-        from the data.
+        from the data. A problem without a domain has a potential on the whole space.
         """
         loss: Any = problem.loss
-        domain = bounded_domain(problem)
+        domain = WholeSpace(problem.dimension) if problem.region is None else problem.region
         constants = problem.constants("replace")
         bending, (lower, upper) = constants.margin_self_concordance, constants.margin_curvatures
 

@@ -10,7 +10,7 @@ from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, CustomLoss, Hinge, Huber, Logistic
+from dpfit.losses import Absolute, Bounds, CustomLoss, Hinge, Huber, Logistic
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.noise import Source
 from dpfit.privacy import Budget
@@ -105,6 +105,55 @@ def test_the_measured_risk_of_a_quadratic_stays_below(ridge):
     assert excess.mean() >= plan.risk.expected / 100  # the bound is not vacuous here
 
 
+@pytest.mark.parametrize(("loss", "jump"), [(Hinge(), 1.0), (Absolute(), 2.0)], ids=str)
+@pytest.mark.parametrize("ridge", [0.0, 0.05])
+def test_the_bound_with_a_kink_is_the_least_over_widths(loss, jump, ridge):
+    """Start + noise / (1 - step (jump / (w sqrt(2 pi)) + ridge)) + jump w / sqrt(2 pi)."""
+    facts = replace(problem(ridge=ridge), loss=loss, bounds=Bounds(1.0, -1.0, 1.0))
+    plan = langevin.plan(facts, Budget(mu=0.25), max_passes=500)
+    moves, noises = plan.mechanism.optimizer, plan.mechanism.aggregate.multipliers
+    noises = noises * sensitivity(plan.mechanism) / facts.n
+    size, k = moves.step_size, np.arange(1.0, moves.schedule.steps + 1)
+    w = (1 - size * ridge) ** -k
+    heat = size**2 * 20 * (w * noises**2).sum() / (2 * size * w.sum())
+    widths = np.geomspace(1e-3, 1.0, 20_001)
+    room = 1 - size * (jump / (widths * math.sqrt(2 * math.pi)) + ridge)
+    curved = np.where(room > 0, heat / np.where(room > 0, room, 1.0), np.inf)
+    gap = jump * widths / math.sqrt(2 * math.pi)
+    expected = 1 / (2 * size * w.sum()) + np.min(curved + gap)
+    assert plan.risk.expected == pytest.approx(expected, rel=1e-5)
+    assert risk_bound(plan.mechanism) == pytest.approx(plan.risk.expected, rel=1e-9)
+    smoothed = plan.mechanism.problem.loss
+    assert smoothed.width == pytest.approx(widths[np.argmin(curved + gap)], rel=1e-3)
+
+
+def test_the_bound_with_a_kink_falls_like_the_root_of_the_passes():
+    facts = replace(problem(n=10**7), loss=Hinge())
+    passes = [50, 200, 800]
+    bounds = [langevin.plan(facts, Budget(mu=1.0), max_passes=k).risk.expected for k in passes]
+    assert slope(bounds, passes) == pytest.approx(-0.5, abs=0.02)
+    # Without noise the least over steps and widths is radius jump / sqrt(pi passes).
+    assert bounds == pytest.approx([1 / math.sqrt(math.pi * k) for k in passes], rel=0.02)
+
+
+def test_the_measured_risk_of_a_loss_with_a_kink_stays_below():
+    """One dimension, absolute loss: the median is -0.3 or 0.9, which three of four labels are."""
+    n = 200
+    facts = Minimize(
+        n=n, loss=Absolute(), bounds=Bounds(1.0, -1.0, 1.0), n_features=1, domain=L2Ball(1, 1.0)
+    )
+    plan = langevin.plan(facts, Budget(mu=0.5), max_passes=200)
+    labels = np.where(np.arange(n) % 4 < 3, 0.9, -0.3)
+    outputs = np.array(
+        plan.mechanism.run_many(InMemory(np.ones((n, 1)), labels), Run(Source(7)), 2000)
+    )
+    losses = np.abs(outputs - labels).mean(axis=1)
+    excess = losses - np.abs(0.9 - labels).mean()
+    assert np.all(excess >= -1e-12)
+    error = excess.std() / math.sqrt(len(excess))
+    assert plan.risk.expected / 100 <= excess.mean() <= plan.risk.expected - 6 * error
+
+
 def test_strong_convexity_shapes_the_noise():
     weak, strong = (langevin.plan(problem(ridge=r), Budget(mu=0.25)).mechanism for r in (0.0, 0.1))
     assert weak.optimizer.schedule.growth == 0.0
@@ -138,8 +187,13 @@ def test_averages_survive_where_the_last_iterate_stalls():
 def test_what_has_no_bound_is_refused():
     with pytest.raises(ValueError, match="bounded domain"):
         langevin.plan(replace(problem(), domain=None), Budget(mu=1.0))
+    corners = CustomLoss(
+        value_function=lambda theta, rows, labels: np.abs(rows @ theta),
+        gradient_function=lambda theta, rows, labels: np.sign(rows @ theta)[:, None] * rows,
+        lipschitz_bound=1.0,
+    )
     with pytest.raises(ValueError, match="smooth loss"):
-        langevin.plan(replace(problem(), loss=Hinge()), Budget(mu=1.0))
+        langevin.plan(replace(problem(), loss=corners), Budget(mu=1.0))
     with pytest.raises(ValueError, match="no momentum"):
         risk_bound(momentum_descent(problem(), "replace", 1.0, 0.1, 1.0, Schedule(10, 0.5)))
 

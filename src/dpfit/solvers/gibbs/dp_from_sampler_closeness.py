@@ -22,7 +22,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpfit.core import Algorithm, Example, Mechanism, Minimize, Plan, Risk, Run, Step, Work
+from dpfit.core import (
+    Algorithm,
+    Example,
+    Mechanism,
+    Minimize,
+    Plan,
+    Requirement,
+    Risk,
+    Run,
+    Step,
+    Work,
+)
 from dpfit.core.algorithm import CONVEX, RIDGE
 from dpfit.data.view import View
 from dpfit.losses.custom import declared_basis
@@ -33,7 +44,15 @@ from dpfit.privacy.code import code_fingerprint, qualified_name
 from dpfit.privacy.event import BoundedRange, Event, Gaussian, GaussianPrivate
 from dpfit.privacy.spec import Missing, Spec
 from dpfit.privacy.validate import option, positive
-from dpfit.samplers.certificate import Certificate, NotCertified, Uncertified, WithinGaussian
+from dpfit.samplers.certificate import (
+    Certificate,
+    NotCertified,
+    Uncertified,
+    WithinGaussian,
+    WithinRenyi,
+)
+from dpfit.samplers.certified_langevin import CertifiedLangevin, plan_langevin
+from dpfit.samplers.markov import chain_target
 from dpfit.samplers.potential import Floats, Potential, bounded_domain
 from dpfit.samplers.proximal_sampler_winf import ProximalSampler
 from dpfit.solvers.gibbs.asap_perturb import AsapPerturb
@@ -45,6 +64,16 @@ CLOSENESS = 0.0005
 """The part of mu that closeness costs for each of two neighbouring datasets."""
 _DOWN = 1 - 1e-11
 _PASSES_PER_STEP = 7.0
+
+
+_BALL_BOX_OR_WHOLE_SPACE = Requirement(
+    f"{BALL_OR_BOX.text}, or a certificate for the whole space",
+    f"{BALL_OR_BOX.hint}; or leave domain out and pass certificate=WithinRenyi(...)",
+    lambda problem, budget, options: (
+        BALL_OR_BOX.holds(problem, budget, options)
+        or (problem.region is None and options.get("certificate") is not None)
+    ),
+)
 
 
 class Sampler(Protocol):
@@ -135,7 +164,7 @@ class CertifiedSample(Mechanism):
         option("promise", self.promise, tuple(PROMISES))
         positive("inverse_temperature", self.inverse_temperature)
         require_offered(self.sampler, self.certificate)
-        GibbsTarget(self.problem, self.inverse_temperature).check(self.sampler)
+        GibbsTarget(self.problem, self.inverse_temperature).check(self.sampler, self.relation)
         _ = self.event
 
     @property
@@ -154,7 +183,8 @@ class CertifiedSample(Mechanism):
     @property
     def work(self) -> Work:
         steps = getattr(self.sampler, "steps", None)
-        passes = math.inf if steps is None else _PASSES_PER_STEP * steps
+        each = getattr(self.sampler, "passes_per_step", _PASSES_PER_STEP)
+        passes = math.inf if steps is None else each * steps
         return Work(passes=passes)
 
     @property
@@ -172,7 +202,7 @@ class CertifiedSample(Mechanism):
     def run_many(self, data: View, run: Run, count: int) -> Sequence[Floats]:
         """Draw independent samples."""
         sampler: Any = self.sampler
-        target = Potential.gibbs(self.problem, data, self.inverse_temperature)
+        target = chain_target(self.problem, data, self.inverse_temperature)
         return list(sampler.draw(target, count, run.noise, run.progress))
 
 
@@ -191,12 +221,8 @@ def require_offered(sampler: Any, certificate: Certificate) -> None:
     """Refuse a certificate unless the sampler gives it or a smaller one of its kind."""
     for name in ("certificate", "gaussian_certificate"):
         given = getattr(sampler, name, None)
-        if given == certificate:
+        if isinstance(given, Certificate) and given.implies(certificate):
             return
-        if type(given) is type(certificate) and len(vars(certificate)) == 1:
-            (reached,), (asked,) = vars(given).values(), vars(certificate).values()
-            if reached <= asked:
-                return
     raise NotCertified(
         f"the sampler does not give the certificate {certificate.kind!r} that the guarantee "
         "rests on"
@@ -216,7 +242,7 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
     reference = "[GT20] Section 1.2, corrected; [Liu24] Theorem 3.6.4, corrected"
     solves = Minimize
     guarantees = ("approximate", "gdp", "zcdp")
-    requires = (CONVEX, RIDGE, BALL_OR_BOX)
+    requires = (CONVEX, RIDGE, _BALL_BOX_OR_WHOLE_SPACE)
     supports = frozenset({"ridge", "domain"})
 
     def require(
@@ -240,7 +266,8 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
 
         By default a proximal chain draws, long enough to be hard to tell from its target. Else
         ``certificate`` says how close the sampler comes, for every dataset, and ``sampler`` makes
-        it from the inverse temperature.
+        it from the inverse temperature. For a certificate of kind `WithinRenyi` and a smooth loss
+        without a domain, a Langevin chain is planned: its steps grow like the square of the order.
 
         >>> from dpfit.geometry import L2Ball
         >>> from dpfit.losses import Bounds, Logistic
@@ -257,17 +284,20 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
         >>> round(plan.guarantee.mu, 6), round(plan.final.ideal.mu, 6)
         (0.5, 0.4995)
         """
-        if (certificate is None) != (sampler is None):
+        planned = isinstance(certificate, WithinRenyi)
+        if (certificate is None) != (sampler is None) and not (planned and sampler is None):
             raise ValueError("give both a certificate and a sampler that has it, or neither")
-        if certificate is None or sampler is None:
+        if certificate is None:
             mu = _DOWN / calibrate(Gaussian, budget).noise_multiplier
             certificate = WithinGaussian(CLOSENESS * mu)
             budget = Budget(mu=mu, unit=budget.unit, relation=budget.relation)
         pure = budget.kind == "pure"
         temperature = self._coldest(problem, budget, certificate, pure, allow_uncertified)
-        drawn: Any = (
-            proximal(problem, temperature, certificate) if sampler is None else sampler(temperature)
-        )
+        if sampler is None:
+            make = certified_langevin if planned else proximal
+            drawn: Any = make(problem, temperature, certificate, budget.relation)
+        else:
+            drawn = sampler(temperature)
         if not isinstance(drawn, Spec):
             drawn = DeclaredSampler(drawn, certificate)
         promise = "bounded_range" if pure else "gdp"
@@ -305,8 +335,19 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
         return AsapPerturb().example(relation)
 
 
+def certified_langevin(
+    problem: Minimize, inverse_temperature: float, certificate: Certificate, relation: str
+) -> CertifiedLangevin:
+    """Return the Langevin chain that is as close to its target as the certificate says."""
+    if not isinstance(certificate, WithinRenyi):
+        raise NotCertified(f"the Langevin chain gives no certificate of kind {certificate.kind!r}")
+    target = GibbsTarget(problem, inverse_temperature).smooth_target(relation)
+    divergence = min(certificate.forward, certificate.backward)
+    return plan_langevin(certificate.order, divergence, target)
+
+
 def proximal(
-    problem: Minimize, inverse_temperature: float, certificate: Certificate
+    problem: Minimize, inverse_temperature: float, certificate: Certificate, relation: str
 ) -> ProximalSampler:
     """Return the proximal chain that is as close to its target as the certificate says."""
     if not isinstance(certificate, WithinGaussian):
@@ -339,6 +380,11 @@ def _basis(
             word = Assumption(
                 f"the sampler is as close as {certificate.kind} says, on every dataset", "declared"
             )
+            assumptions = (*assumptions, word)
+        elif isinstance(certificate, WithinRenyi) and budget.relation == "add_remove":
+            # The smoothness of the potential grows with the number of records.
+            most = problem.max_records(budget.relation)
+            word = Assumption(f"there are at most {most} records", "declared")
             assumptions = (*assumptions, word)
     return declared_basis(
         Basis(theorem, budget.relation, budget.unit, assumptions, "idealised"), problem.loss

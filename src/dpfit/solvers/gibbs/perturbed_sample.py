@@ -61,7 +61,7 @@ class LossSensitivity(NamedTuple):
         is_local = problem.trust_ball is not None
         constants = problem.constants(relation, everywhere=is_local)
         lipschitz = constants.require_sensitivity()
-        across = lipschitz * bounded_domain(problem).diameter()
+        across = lipschitz * problem.region.diameter() if problem.region else math.inf
         single = math.inf if is_local else constants.value_range
         return cls(lipschitz, min(across, single if relation == "add_remove" else 2 * single))
 

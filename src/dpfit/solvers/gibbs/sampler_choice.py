@@ -16,6 +16,7 @@ import numpy as np
 from dpfit.core import Minimize
 from dpfit.geometry import Box
 from dpfit.privacy.validate import option
+from dpfit.samplers.discretization import SmoothTarget
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection, remains
 from dpfit.samplers.potential import bounded_domain
 from dpfit.samplers.proximal_sampler_winf import REJECTION, PreconditionedSampler, ProximalSampler
@@ -71,7 +72,17 @@ class GibbsTarget:
             self.inverse_temperature * self.problem.n * self.problem.constants("replace").lipschitz
         )
 
-    def check(self, sampler: Any) -> None:
+    def smooth_target(self, relation: str) -> SmoothTarget:
+        """Return strong convexity and smoothness of the potential, for every dataset."""
+        records = self.problem.max_records(relation)
+        steep = records * self.problem.constants(relation).smoothness
+        return SmoothTarget(
+            self.problem.dimension,
+            self.strong_convexity,
+            self.inverse_temperature * steep + self.strong_convexity,
+        )
+
+    def check(self, sampler: Any, relation: str = "replace") -> None:
         """Refuse a target without a certificate, from any sampler or from this one."""
         if not self.problem.loss.convex:
             raise ValueError(
@@ -81,6 +92,12 @@ class GibbsTarget:
             raise ValueError(
                 "certified samples need ridge > 0: the strong convexity must come from it"
             )
+        if getattr(sampler, "whole_space", False):
+            if self.problem.region is not None:
+                raise ValueError("the sampler is for the whole space; leave domain out")
+            target = self.smooth_target(relation)
+            sampler.check(target.dimension, target.strong_convexity, target.smoothness)
+            return
         domain = bounded_domain(self.problem)
         if not domain.draws_gaussians:
             raise ValueError(
