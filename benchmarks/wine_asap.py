@@ -219,7 +219,7 @@ def released(
     elif method == "noisy GD":
         plan = noisy_gd.plan(problem, budget)
     elif method == "noisy GD, not clipped":
-        plan = noisy_gd.plan(problem, budget, clip=gradient_bound(problem))
+        plan = noisy_gd.plan(problem, budget, clip_norm=gradient_bound(problem))
     else:
         plan = asap_perturb.plan(problem, budget)
     return drawn(plan, wine, draws, rng_seed)
