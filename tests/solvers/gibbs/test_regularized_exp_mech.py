@@ -34,14 +34,50 @@ def linear(n=100, d=8, radius=3.0, **more):
 
 
 def of_sample(plan):
-    """The predicted risk of the release, less what its noise adds.
+    """The predicted risk of the release, less what noise of deviation tau adds on a ball.
 
-    That is the slope of the objective times the mean length of the noise, and half its sensitivity.
+    For linear losses that is S (tau / 2 + d tau**2 / (2 R)) + ridge d tau**2 / 2, S the slope.
     """
     m = plan.mechanism
-    d, scale = m.problem.dimension, m.noise_multiplier * m.sensitivity
-    length = scale * (math.sqrt(d) if m.noise == "gaussian" else d) + m.sensitivity / 2
-    return plan.risk.expected - length * (1 + m.problem.ridge * m.problem.domain.norm_bound)
+    d, radius, ridge = m.problem.dimension, m.problem.domain.norm_bound, m.problem.ridge
+    tau = m.noise_multiplier * m.sensitivity * (1 if m.noise == "gaussian" else math.sqrt(d + 1))
+    slope = 1 + ridge * radius
+    added = (
+        slope * (tau / 2 + d * tau**2 / (2 * radius) + m.sensitivity / 2) + ridge * d * tau**2 / 2
+    )
+    return plan.risk.expected - added
+
+
+def test_noise_adds_no_more_than_is_predicted():
+    """Points on the boundary and within, normal and l2-Laplace noise, projected: means of draws.
+
+    The bound on the mean of J(projection of x + Z) - J(x) is attained up to E z+ <= tau / 2, which
+    is 0.4 tau for normal noise.
+    """
+    d, radius, draws = 4, 2.0, 200_000
+    problem = linear(n=50, d=d, radius=radius, ridge=0.02)
+    for budget in (Budget(mu=0.3), Budget(epsilon=0.3)):
+        plan = regularized_exp_mech.plan(problem, budget)
+        m, source = plan.mechanism, Source(4)
+        wide = replace(m, noise_multiplier=m.noise_multiplier * 10)
+        scale, direction = wide.noise_multiplier * wide.sensitivity, np.eye(1, d)[0]
+        if m.noise == "gaussian":
+            Z = scale * source.gaussian((draws, d))
+        else:
+            Z = scale * source.gamma(float(d), draws)[:, None] * source.uniform_sphere(d, draws)
+        for x in (
+            radius * direction,
+            0.99 * radius * direction,
+            -radius * direction,
+            0 * direction,
+        ):
+            moved = problem.domain.project(x + Z)
+            J = [-v @ direction + 0.01 * np.sum(v**2, axis=-1) for v in (moved, x)]
+            added, error = (J[0] - J[1]).mean(), 6 * J[0].std() / math.sqrt(draws)
+            predicted = wide._risk_of_noise
+            assert added <= predicted + error
+            if x[0] == radius:
+                assert added > 0.45 * predicted
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

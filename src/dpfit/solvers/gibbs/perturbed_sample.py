@@ -243,11 +243,24 @@ class PerturbedSample(Mechanism):
 
     @property
     def _risk_of_noise(self) -> float:
-        """Return a bound on what noise and displacement add: they move the sample, on average."""
-        d, scale = self.problem.dimension, self.noise_multiplier * self.sensitivity
-        moved = scale * (math.sqrt(d) if self.noise == "gaussian" else d) + self.sensitivity / 2
-        one = self.problem.constants("add_remove").lipschitz
-        return moved * (one + self.problem.ridge * bounded_domain(self.problem).reach())
+        """Return a bound on what noise and displacement add to the risk, on average.
+
+        Proof: docs/explanation/certificates.md, section 6.
+        """
+        problem, d = self.problem, self.problem.dimension
+        domain, constants = bounded_domain(problem), problem.constants("add_remove")
+        deviation = self.noise_multiplier * self.sensitivity
+        if self.noise == "l2_laplace":
+            deviation *= math.sqrt(d + 1)
+        moved, square = math.sqrt(d) * deviation, d * deviation**2
+        slope = constants.lipschitz + problem.ridge * domain.reach()
+        added = slope * moved
+        if isinstance(domain, L2Ball):
+            outwards = deviation / 2 + square / (2 * domain.norm_bound)
+            added = min(
+                added, slope * outwards + (constants.smoothness + problem.ridge) * square / 2
+            )
+        return added + slope * self.sensitivity / 2
 
     @staticmethod
     def excess_bound(problem: Minimize, own_ridge: float, inverse_temperature: float) -> float:

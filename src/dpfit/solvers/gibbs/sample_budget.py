@@ -36,13 +36,12 @@ NOISE_SHARE = {
 Squares of mu add up, so 5% of it cost 0.13%. Beside a bounded range, Gaussian noise costs what its
 tail reaches at delta, about five times its mu.
 """
-_WORTH = 0.02
-"""Largest part of mu, or of epsilon, that is spent on a guarantee that holds in floating point."""
-_PROBES, _RNG_SEED = 16, 36
-_WIDER = (1.0, 3.0, 10.0)
-"""Displacements by rounding that are tried, in negligible ones: noise of at most a tenth of the
-least deviation.
+_ROUNDING = ((1.0, 0.002), (3.0, 0.002), (10.0, 0.002), (10.0, 0.02))
+"""What is tried for a guarantee that holds in floating point: a displacement, in negligible ones,
+and the largest part of mu or epsilon that it may cost. Noise of a tenth of the least deviation
+costs less than a hundredth of the budget does.
 """
+_PROBES, _RNG_SEED = 16, 36
 
 
 @dataclass(frozen=True)
@@ -185,20 +184,17 @@ def _ideal(promise: str, size: float) -> GaussianPrivate | BoundedRange:
 
 
 def _with_rounding(sample: PerturbedSample) -> PerturbedSample:
-    """Return the sample with a rounding certificate that costs at most 2% of mu or epsilon.
-
-    Its distance is as small as that allows: the noise has to cover it.
-    """
+    """Return the sample with a rounding certificate that costs at most 2% of mu or epsilon."""
     if not isinstance(sample.sampler, GibbsRejection):
         return sample
-    found = (_rounded(sample, wider) for wider in _WIDER)
+    found = (_rounded(sample, wider, worth) for wider, worth in _ROUNDING)
     return next((rounded for rounded in found if rounded is not None), sample)
 
 
-def _rounded(sample: PerturbedSample, wider: float) -> PerturbedSample | None:
+def _rounded(sample: PerturbedSample, wider: float, worth: float) -> PerturbedSample | None:
     """Return the sample with a certificate of so many negligible distances, or None if dear."""
     whole, radius, share = sample.ideal, bounded_domain(sample.problem).radius(), 0.0
-    while share <= _WORTH:
+    while share <= worth:
         t = sample.inverse_temperature * (1 - share) ** (2 if sample.promise == "gdp" else 1)
         target = GibbsTarget(sample.problem, t)
         negligible = target.negligible_distance(sample.noise, sample.noise_multiplier)
