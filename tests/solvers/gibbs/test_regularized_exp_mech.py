@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from released_risk import of_sample
 from scipy.stats import kstest
 
 from dpfit.core import Minimize, Run
@@ -31,21 +32,6 @@ def linear(n=100, d=8, radius=3.0, **more):
     return Minimize(
         n=n, loss=LinearLoss(), bounds=Bounds(1.0), n_features=d, domain=L2Ball(d, radius), **more
     )
-
-
-def of_sample(plan):
-    """The predicted risk of the release, less what noise of deviation tau adds on a ball.
-
-    For linear losses that is S (tau / 2 + d tau**2 / (2 R)) + ridge d tau**2 / 2, S the slope.
-    """
-    m = plan.mechanism
-    d, radius, ridge = m.problem.dimension, m.problem.domain.norm_bound, m.problem.ridge
-    tau = m.noise_multiplier * m.sensitivity * (1 if m.noise == "gaussian" else math.sqrt(d + 1))
-    slope = 1 + ridge * radius
-    added = (
-        slope * (tau / 2 + d * tau**2 / (2 * radius) + m.sensitivity / 2) + ridge * d * tau**2 / 2
-    )
-    return plan.risk.expected - added
 
 
 def test_noise_adds_no_more_than_is_predicted():

@@ -248,12 +248,17 @@ class PerturbedSample(Mechanism):
         Proof: docs/explanation/certificates.md, section 6.
         """
         problem, d = self.problem, self.problem.dimension
-        domain, constants = bounded_domain(problem), problem.constants("add_remove")
+        is_local = problem.trust_ball is not None
+        domain = bounded_domain(problem)
+        constants = problem.constants("add_remove", everywhere=is_local)
         deviation = self.noise_multiplier * self.sensitivity
         if self.noise == "l2_laplace":
             deviation *= math.sqrt(d + 1)
         moved, square = math.sqrt(d) * deviation, d * deviation**2
         slope = constants.lipschitz + problem.ridge * domain.reach()
+        if is_local:
+            # A ball that holds the minimizer, where the ridge's slope is at most that of the loss.
+            slope = 2 * (constants.lipschitz + problem.ridge * domain.radius())
         added = slope * moved
         if isinstance(domain, L2Ball):
             outwards = deviation / 2 + square / (2 * domain.norm_bound)
