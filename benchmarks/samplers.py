@@ -78,15 +78,15 @@ SETTINGS = (
     ),
     Setting(
         "GDP, replace-one, radius 1", 10_000, 1.0, 0.0, REPLACED,
-        {"auto": 70, "preconditioned": 120, "piloted": 1800},
+        {"auto": 70, "preconditioned": 120, "piloted": 3000},
     ),
     Setting(
         "GDP, add/remove, radius 1", 10_000, 1.0, 0.0, ADDED,
-        {"auto": 70, "preconditioned": 120, "piloted": 2600},
+        {"auto": 70, "preconditioned": 120, "piloted": 4500},
     ),
     Setting(
         "GDP, replace-one, radius 2", 100_000, 2.0, 0.0, REPLACED,
-        {"auto": 70, "preconditioned": 1000},
+        {"auto": 70, "preconditioned": 1100},
     ),
 )  # fmt: skip
 CORNERS: tuple[tuple[str, Loss, float, float], ...] = (
