@@ -72,7 +72,7 @@ def test_losses_of_the_caller_are_not_claimed_to_be_exact(row):
     centred = CustomLoss(
         value_function=lambda theta, rows, labels: (rows - rows.mean(axis=0)) @ theta,
         gradient_function=lambda theta, rows, labels: rows - rows.mean(axis=0),
-        lipschitz_bound=1.0,
+        lipschitz_bound=2.0,
         smoothness_bound=1.0,
         is_convex=True,
     )

@@ -13,7 +13,7 @@ from dpfit.geometry import Box, L2Ball
 from dpfit.losses import Absolute, Bounds, Hinge, Logistic, Squared
 from dpfit.noise import Source
 from dpfit.samplers import exact_rgo as module
-from dpfit.samplers.exact_rgo import TangentRejection, exact_rgo
+from dpfit.samplers.exact_rgo import Seen, TangentRejection, exact_rgo
 from dpfit.samplers.potential import Potential
 
 DRAWS = 100_000
@@ -98,10 +98,13 @@ def test_any_anchor_gives_the_same_law(monkeypatch):
     class Worst(TangentRejection):
         def __init__(self, *arguments):
             super().__init__(*arguments)
-            self.point = np.full_like(self.pull, -1.0)
-            self.value, self.gradient = self.target.convex(self.point)
+            far = Seen.of(self.target, np.full_like(self.pull, -1.0))
+            self.height, self.slope = self._tangent(far)
 
-        def improve(self, steps):
+        def improve(self):
+            pass
+
+        def _combine(self, seen):
             pass
 
     monkeypatch.setattr(module, "TangentRejection", Worst)

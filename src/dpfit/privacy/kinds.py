@@ -156,6 +156,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "perturbed_minimizer": ("dpfit.solvers.perturbation.objective_perturbation", "PerturbedMinimizer"),
     "perturbed_sample": ("dpfit.solvers.gibbs.perturbed_sample", "PerturbedSample"),
     "phases_tuning": ("dpfit.solvers.descents.phases", "PhasesTuning"),
+    "piloted_sampler_winf": ("dpfit.samplers.piloted_sampler_winf", "PilotedSampler"),
     "play": ("dpfit.core.problem", "Interact"),
     "poisson_sampling": ("dpfit.mechanisms.aggregates.sampling", "Poisson"),
     "power_answer_noise": ("dpfit.legacy.additive", "read_power_answer_noise"),

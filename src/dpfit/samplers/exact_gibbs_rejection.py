@@ -295,9 +295,10 @@ def anchor(target: Potential, hessian: Callable[[Floats], Floats]) -> tuple[Floa
 
 def tangent_anchor(target: Potential) -> Floats:
     """Such a point for potentials whose Hessian is not known, by projected gradient steps."""
-    anchors = TangentRejection(target, target.centre[None], target.strength)
-    anchors.improve(_ANCHOR_STEPS)
-    return np.asarray(anchors.point[0])
+    planes = TangentRejection(target, target.centre[None], target.strength)
+    for _ in range(_ANCHOR_STEPS):
+        planes.improve()
+    return np.asarray(planes.seen.point[0])
 
 
 def _potential(target: Potential, point: Floats) -> tuple[float, Floats]:

@@ -13,15 +13,20 @@ series; docs/explanation/certificates.md, section 3.
 
 from __future__ import annotations
 
+import math
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from dpfit.geometry.truncated_gaussian import gaussian_within
 from dpfit.noise import Source
 from dpfit.privacy.validate import positive
 from dpfit.samplers.potential import Floats, Potential
 
-_ANCHOR_STEPS = 1
-_TRIALS = 8
+Flags = NDArray[np.bool_]
+_BISECTIONS = 10
+_TINY = 1e-300
 
 
 def exact_rgo(target: Potential, y: Floats, step_size: float, source: Source) -> Floats:
@@ -42,54 +47,116 @@ def exact_rgo(target: Potential, y: Floats, step_size: float, source: Source) ->
     return TangentRejection(target, pull, precision).draw(source)
 
 
-class TangentRejection:
-    """Rejection by tangent planes, for exp(-f(x) - (precision / 2) norm(x - pull)**2).
+class Seen(NamedTuple):
+    """Points (k, d) with values (k,) and subgradients (k, d) of f there."""
 
-    There is one density for each row of ``pull``. Each has an anchor in the domain, near the mode,
-    at which the tangent plane touches f.
+    point: Floats
+    value: Floats
+    gradient: Floats
+
+    @staticmethod
+    def of(target: Potential, point: Floats) -> Seen:
+        """Look at points, by one pass over the data."""
+        return Seen(point, *target.convex(point))
+
+    def take(self, chosen: Any) -> Seen:
+        """Return some of the points."""
+        return Seen(*(part[chosen] for part in self))
+
+
+class TangentRejection:
+    """Rejection by planes below f, for exp(-f(x) - (precision / 2) norm(x - pull)**2).
+
+    There is one density for each row of ``pull``. A plane below f is the tangent at a point where f
+    was seen, or a convex combination of such tangents: where corners meet, no single tangent is
+    near f. ``near`` are points where f is known already, to start from.
     """
 
-    def __init__(self, target: Potential, pull: Floats, precision: float) -> None:
+    def __init__(
+        self, target: Potential, pull: Floats, precision: float, near: Seen | None = None
+    ) -> None:
         self.target, self.pull, self.precision = target, pull, precision
-        self.point = target.domain.project(pull)
-        self.value, self.gradient = target.convex(self.point)
-        self.step = np.full(len(pull), 1 / precision)
+        self.seen = near or Seen.of(target, target.domain.project(pull))
+        self.height, self.slope = self._tangent(self.seen)
 
     def draw(self, source: Source) -> Floats:
-        """Return one draw for each row of ``pull``; the object is used up."""
-        drawn, pending = np.empty_like(self.pull), np.arange(len(self.pull))
-        while len(pending):
-            # Anchors may follow from rejected proposals: each trial is exact whatever came before.
-            self.improve(_ANCHOR_STEPS)
-            for _ in range(_TRIALS):
-                mean = self.pull - self.gradient / self.precision
-                proposal = gaussian_within(self.target.domain, mean, self.precision, source)
-                value = self.target.convex(proposal)[0]
-                gap = value - self.value - np.sum(self.gradient * (proposal - self.point), axis=1)
-                kept = source.exponential(len(pending)) >= gap
-                drawn[pending[kept]] = proposal[kept]
-                pending = pending[~kept]
-                self._keep(~kept)
-                if not len(pending):
-                    break
-        return drawn
+        """Return one draw for each row of ``pull``."""
+        return self.attempt(source)[0].point
 
-    def _keep(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-        """Drop all other densities."""
-        for name in ("pull", "point", "value", "gradient", "step"):
-            setattr(self, name, getattr(self, name)[chosen])
+    def attempt(self, source: Source, trials: float = math.inf) -> tuple[Seen, Flags]:
+        """Return draws, and which rows have one after so many trials."""
+        pending, tried = np.arange(len(self.pull)), 0
+        drawn = Seen(*(part.copy() for part in self.seen))
+        self.improve()
+        while len(pending) and tried < trials:
+            tried += 1
+            proposal, gap = self.propose(1, source)
+            kept = source.exponential(len(pending)) >= gap[:, 0]
+            for part, new in zip(drawn, proposal, strict=True):
+                part[pending[kept]] = new[kept]
+            pending = pending[~kept]
+            for name in ("pull", "height", "slope"):
+                setattr(self, name, getattr(self, name)[~kept])
+            # Planes may follow from rejected proposals: each trial is exact whatever came before.
+            self._combine(proposal.take(~kept))
+        done = np.ones(len(drawn.point), dtype=bool)
+        done[pending] = False
+        return drawn, done
 
-    def improve(self, steps: int) -> None:
-        """Move anchors by projected gradient steps; a step that ascends is undone and halved."""
-        for _ in range(steps):
-            slope = self.gradient + self.precision * (self.point - self.pull)
-            point = self.target.domain.project(self.point - self.step[:, None] * slope)
-            value, gradient = self.target.convex(point)
-            better = self._height(point, value) < self._height(self.point, self.value)
-            self.point = np.where(better[:, None], point, self.point)
-            self.gradient = np.where(better[:, None], gradient, self.gradient)
-            self.value = np.where(better, value, self.value)
-            self.step = np.where(better, self.step, self.step / 2)
+    def propose(self, number: int, source: Source) -> tuple[Seen, Floats]:
+        """Return proposals, ``number`` for each row, and what f exceeds the plane by, by row."""
+        mean = np.repeat(self.pull - self.slope / self.precision, number, axis=0)
+        proposal = Seen.of(
+            self.target, gaussian_within(self.target.domain, mean, self.precision, source)
+        )
+        offset = (proposal.point - self._middle).reshape(len(self.pull), number, -1)
+        plane = self.height[:, None] + np.einsum("kij,kj->ki", offset, self.slope)
+        return proposal, proposal.value.reshape(plane.shape) - plane
 
-    def _height(self, point: Floats, value: Floats) -> Floats:
-        return np.asarray(value + self.precision / 2 * np.sum((point - self.pull) ** 2, axis=1))
+    def improve(self) -> None:
+        """Look at the point where the density of the plane is largest, by one pass."""
+        self.seen = Seen.of(self.target, self._mode(self.slope))
+        self._combine(self.seen)
+
+    @property
+    def _middle(self) -> Floats:
+        return np.asarray(self.target.domain.centre)
+
+    def _mode(self, slope: Floats) -> Floats:
+        return self.target.domain.project(self.pull - slope / self.precision)
+
+    def _tangent(self, seen: Seen) -> tuple[Floats, Floats]:
+        """Return height at the domain's centre and slope of tangents."""
+        rise = np.sum(seen.gradient * (seen.point - self._middle), axis=1)
+        return seen.value - rise, seen.gradient
+
+    def _combine(self, seen: Seen) -> None:
+        """Take the combination of plane and tangent of the largest acceptance.
+
+        Without a domain the acceptance is inversely proportional to the mass of the envelope; its
+        logarithm is least where l(x) + (precision / 2) norm(x - pull)**2 has the largest minimum.
+        That is concave in the weight of the tangent, and its slope there is tangent minus plane at
+        the minimizer. The domain's mode stands for the minimizer.
+        """
+        height, slope = self._tangent(seen)
+        up, turn = height - self.height, slope - self.slope
+        free = self.pull - self.slope / self.precision
+        rise = up + np.sum(turn * (free - self._middle), axis=1)
+        square = np.maximum(np.sum(turn**2, axis=1), _TINY)
+        weight = np.clip(rise * self.precision / square, 0.0, 1.0)
+        mode = free - weight[:, None] * turn / self.precision
+        if not self.target.domain.contains(mode, tolerance=0.0).all():
+            weight = self._weight_within(up, turn)
+        self.height = self.height + weight * up
+        self.slope = self.slope + weight[:, None] * turn
+
+    def _weight_within(self, up: Floats, turn: Floats) -> Floats:
+        """Return the weight of a tangent where the domain matters, by bisection."""
+        low, high = np.zeros(len(up)), np.ones(len(up))
+        for _ in range(_BISECTIONS):
+            weight = (low + high) / 2
+            mode = self._mode(self.slope + weight[:, None] * turn) - self._middle
+            rises = up + np.sum(turn * mode, axis=1) > 0
+            low, high = np.where(rises, weight, low), np.where(rises, high, weight)
+        # The ends are exact: one tangent alone is best where f is smooth.
+        return np.where(high < 1, np.where(low > 0, (low + high) / 2, 0.0), 1.0)

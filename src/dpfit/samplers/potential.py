@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,10 @@ Floats = NDArray[np.float64]
 
 _SAFE = 1 - 1e-9
 """Hessians are lowered by more than their rounding error, so that minorants stay below."""
+
+
+class PassesSpentError(Exception):
+    """A potential was asked more often than its cap allows; never leaves a mechanism."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +63,28 @@ class Potential:
         offset = points - self.centre
         pull = self.strength * offset
         return values + np.einsum("kj,kj->k", pull, offset) / 2, gradients + pull
+
+    def capped(self, passes: float) -> Potential:
+        """Return the potential that raises `PassesSpentError` after so many points."""
+        left = passes
+
+        def convex(points: Floats) -> tuple[Floats, Floats]:
+            nonlocal left
+            left -= len(points)
+            if left < 0:
+                raise PassesSpentError
+            return self.convex(points)
+
+        return replace(self, convex=convex)
+
+    @property
+    def flat(self) -> Potential:
+        """The quadratic alone, which no record has touched."""
+
+        def convex(points: Floats) -> tuple[Floats, Floats]:
+            return np.zeros(len(points)), np.zeros_like(points)
+
+        return Potential(self.domain, self.strength, self.centre, convex)
 
     @staticmethod
     def gibbs(problem: Minimize, data: Dataset, inverse_temperature: float) -> Potential:

@@ -176,7 +176,7 @@ class PreconditionedSampler(Spec):
             )
         steps = PreconditionedSteps(target, *target.sandwich())
         number = steps.number(self.distance)
-        drawn, ticks = [], _Ticks(progress)
+        drawn, ticks = [], Ticks(progress)
         for chain in range(chains):
             state = steps.init()
             for index in range(number):
@@ -186,7 +186,7 @@ class PreconditionedSampler(Spec):
         return np.array(drawn)
 
 
-class _Ticks:
+class Ticks:
     """Tells hundredths of the work only: how many steps there are depends on the data."""
 
     def __init__(self, progress: Callable[[float], None] | None) -> None:

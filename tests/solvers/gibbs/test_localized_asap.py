@@ -48,7 +48,8 @@ def test_radius_and_temperature_under_a_pure_budget(relation):
     assert local.inverse_temperature == pytest.approx(0.98 * 1.0 / (change * 2 * radius), rel=2e-3)
     assert plan.guarantee.pure <= 2.0
     assert plan.guarantee.pure == pytest.approx(2.0, rel=1e-2)
-    assert plan.risk.expected == pytest.approx(3 * change * 2 * radius / (0.98 * 50), rel=2e-3)
+    exact = 3 * change * 2 * radius / (0.98 * 50)
+    assert exact < plan.risk.expected < 1.02 * exact  # the rest is what noise adds
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

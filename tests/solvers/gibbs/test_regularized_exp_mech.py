@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from released_risk import of_sample
 from scipy.stats import kstest
 
 from dpfit.core import Minimize, Run
@@ -16,6 +17,8 @@ from dpfit.losses import Bounds, CustomLoss, LinearLoss, Logistic
 from dpfit.noise import Source
 from dpfit.privacy import Budget
 from dpfit.privacy.spec import from_json
+from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
+from dpfit.samplers.potential import Potential
 from dpfit.solvers.gibbs.perturbed_sample import PerturbedSample
 from dpfit.solvers.gibbs.posterior_release import posterior_release
 from dpfit.solvers.gibbs.regularized_exp_mech import regularized_exp_mech
@@ -31,14 +34,44 @@ def linear(n=100, d=8, radius=3.0, **more):
     )
 
 
+def test_noise_adds_no_more_than_is_predicted():
+    """Points on the boundary and within, normal and l2-Laplace noise, projected: means of draws.
+
+    The bound on the mean of J(projection of x + Z) - J(x) is attained up to E z+ <= tau / 2, which
+    is 0.4 tau for normal noise.
+    """
+    d, radius, draws = 4, 2.0, 200_000
+    problem = linear(n=50, d=d, radius=radius, ridge=0.02)
+    for budget in (Budget(mu=0.3), Budget(epsilon=0.3)):
+        plan = regularized_exp_mech.plan(problem, budget)
+        m, source = plan.mechanism, Source(4)
+        wide = replace(m, noise_multiplier=m.noise_multiplier * 10)
+        scale, direction = wide.noise_multiplier * wide.sensitivity, np.eye(1, d)[0]
+        if m.noise == "gaussian":
+            Z = scale * source.gaussian((draws, d))
+        else:
+            Z = scale * source.gamma(float(d), draws)[:, None] * source.uniform_sphere(d, draws)
+        for x in (
+            radius * direction,
+            0.99 * radius * direction,
+            -radius * direction,
+            0 * direction,
+        ):
+            moved = problem.domain.project(x + Z)
+            J = [-v @ direction + 0.01 * np.sum(v**2, axis=-1) for v in (moved, x)]
+            added, error = (J[0] - J[1]).mean(), 6 * J[0].std() / math.sqrt(draws)
+            predicted = wide._risk_of_noise
+            assert added <= predicted + error
+            if x[0] == radius:
+                assert added > 0.45 * predicted
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_empirical_bound_under_gdp(relation):
     """sqrt(2 d) L R / (mu n), that of `posterior_release`."""
     plan = regularized_exp_mech.plan(linear(), Budget(mu=0.5, relation=relation))
     change = 2.0 if relation == "replace" else 1.0
-    assert plan.risk.expected == pytest.approx(
-        math.sqrt(16) * change * 3.0 / (0.5 * 100), rel=NOISE
-    )
+    assert of_sample(plan) == pytest.approx(math.sqrt(16) * change * 3.0 / (0.5 * 100), rel=NOISE)
     assert plan.risk.expected == pytest.approx(
         posterior_release.plan(linear(), Budget(mu=0.5, relation=relation)).risk.expected, rel=NOISE
     )
@@ -52,7 +85,7 @@ def test_the_population_bound_under_gdp(relation):
     for mu in (0.05, 5.0):
         plan = regularized_exp_mech.plan(problem, Budget(mu=mu, relation=relation), spend_all=True)
         exact = 3.0 * math.sqrt(2 * (8 * change**2 / (mu * 100) ** 2 + 2.0 / 100))
-        assert plan.risk.expected == pytest.approx(exact, rel=NOISE)
+        assert of_sample(plan) == pytest.approx(exact, rel=NOISE)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -62,12 +95,14 @@ def test_no_more_is_spent_than_helps_the_population_risk(relation):
     The bound grows by sqrt(3 / 2).
     """
     problem, change = linear(objective="population"), 2.0 if relation == "replace" else 1.0
-    plan = regularized_exp_mech.plan(problem, Budget(mu=5.0, relation=relation))
+    budget = Budget(mu=5.0, relation=relation)
+    plan = regularized_exp_mech.plan(problem, budget, sampler="piloted")
     assert plan.guarantee.mu == pytest.approx(change * math.sqrt(16 / (2.0 * 100)))
-    assert plan.risk.expected == pytest.approx(3.0 * math.sqrt(2 * 3.0 / 100), rel=NOISE)
-    # A budget below that is spent.
-    small = regularized_exp_mech.plan(problem, Budget(mu=0.1, relation=relation))
+    assert of_sample(plan) == pytest.approx(3.0 * math.sqrt(2 * 3.0 / 100), rel=NOISE)
+    # A budget below that is spent, and so is any where exact rejection draws.
+    small = regularized_exp_mech.plan(problem, Budget(mu=0.1, relation=relation), sampler="piloted")
     assert small.guarantee.mu == pytest.approx(0.1)
+    assert regularized_exp_mech.plan(problem, budget).guarantee.mu == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -77,14 +112,12 @@ def test_pure_budgets_have_the_temperature_of_the_exponential_mechanism(relation
     plan = regularized_exp_mech.plan(linear(), Budget(epsilon=1.5, relation=relation))
     assert plan.guarantee.pure == pytest.approx(1.5)
     assert plan.mechanism.inverse_temperature == pytest.approx(1.5 / (change * 6.0), rel=0.03)
-    assert plan.risk.expected == pytest.approx(1.1 * 8 * change * 6.0 / (1.5 * 100), rel=0.03)
+    assert of_sample(plan) == pytest.approx(1.1 * 8 * change * 6.0 / (1.5 * 100), rel=0.03)
     population = regularized_exp_mech.plan(
         linear(objective="population"), Budget(epsilon=1.5, relation=relation)
     )
     least = 2.0 * 3.0 / math.sqrt(100)  # R sqrt(2 stable / n)
-    assert population.risk.expected == pytest.approx(
-        8 * change * 6.0 / (1.5 * 100) + least, rel=0.15
-    )
+    assert of_sample(population) == pytest.approx(8 * change * 6.0 / (1.5 * 100) + least, rel=0.15)
 
 
 def test_a_ridge_that_was_asked_for_stays_and_is_not_charged_as_bias():
@@ -92,7 +125,7 @@ def test_a_ridge_that_was_asked_for_stays_and_is_not_charged_as_bias():
     for budget in (Budget(epsilon=1.0), Budget(mu=1.0)):
         plan = regularized_exp_mech.plan(problem, budget)
         assert plan.mechanism.problem.ridge == 7.0
-        assert plan.risk.expected == pytest.approx(8 / (plan.mechanism.inverse_temperature * 100))
+        assert of_sample(plan) == pytest.approx(8 / (plan.mechanism.inverse_temperature * 100))
 
 
 @pytest.mark.parametrize("budget", [Budget(epsilon=4.0), Budget(mu=1.0)], ids=["pure", "gdp"])
@@ -107,6 +140,35 @@ def test_the_law_of_the_sample_in_closed_form(budget):
     density = np.exp(-t * (3.3 * x + 5 * ridge / 2 * x**2))
     F = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
     assert kstest(drawn, lambda at: np.interp(at, x, F / F[-1])).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("n", [4000, 400_000])
+def test_noise_falls_with_the_sample_at_the_boundary(n):
+    """Equal linear losses, a pure budget: the minimizer is on the boundary.
+
+    The release is at most 1.3 times as far above the minimum as an exact sample; measured by the
+    first coordinate, whose excess is 1 + x. Before, noise did not fall with n: ten times.
+    """
+    d, draws = 20, 400
+    problem = linear(n=n, d=d, radius=1.0)
+    plan = regularized_exp_mech.plan(problem, Budget(epsilon=1.0))
+    sample, first = plan.mechanism, np.eye(1, d)[0]
+    target = Potential(
+        problem.domain,
+        sample.inverse_temperature * n * sample.problem.ridge,
+        np.zeros(d),
+        lambda x: (
+            sample.inverse_temperature * n * x[:, 0],
+            np.tile(sample.inverse_temperature * n * first, (len(x), 1)),
+        ),
+    )
+    exact = 1 + GibbsRejection().draw(target, draws, Source(1))[:, 0]
+    source = Run(Source(2))
+    drawn = GibbsRejection().draw(target, draws, Source(3))
+    released = 1 + np.array([sample._noisy(x, source)[0] for x in drawn])
+    # The excess is about a Gamma variable of order (d + 1) / 2: deviations of a third of the mean.
+    assert released.mean() <= (1.3 + 6 * 0.35 * math.sqrt(2 / draws)) * exact.mean()
+    assert exact.mean() < released.mean() + 0.1 * exact.mean() < plan.risk.expected
 
 
 def test_the_population_risk_is_below_the_bound():
@@ -158,7 +220,7 @@ def test_samples_of_earlier_versions_are_read():
         plan = regularized_exp_mech.plan(regularized_exp_mech.example(relation).problem, budget)
         assert content["plan"]["mechanism"]["kind"] == "regularized_sample"
         assert read.event.to_json() == content["event"]
-        assert read.risk.expected == pytest.approx(plan.risk.expected, rel=1e-9)
+        assert read.risk.expected == pytest.approx(plan.risk.expected, rel=0.1)
         assert read.own_ridge == 0.0
 
 

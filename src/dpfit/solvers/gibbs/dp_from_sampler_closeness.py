@@ -291,6 +291,7 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
             mu = _DOWN / calibrate(Gaussian, budget).noise_multiplier
             certificate = WithinGaussian(CLOSENESS * mu)
             budget = Budget(mu=mu, unit=budget.unit, relation=budget.relation)
+        SampleBudget(problem, budget).check_declarations()
         pure = budget.kind == "pure"
         temperature = self._coldest(problem, budget, certificate, pure, allow_uncertified)
         if sampler is None:

@@ -27,7 +27,7 @@ from dpfit.privacy.spec import from_json, reads
 from dpfit.privacy.validate import non_negative, option, positive
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
 from dpfit.samplers.finite_precision import rejection_rounding
-from dpfit.samplers.potential import Floats, Potential, bounded_domain
+from dpfit.samplers.potential import Floats, PassesSpentError, Potential, bounded_domain
 from dpfit.solvers.gibbs.sampler_choice import ROUNDING, GibbsTarget, Sampler
 
 PROMISES = {
@@ -38,6 +38,8 @@ PROMISES = {
 }
 """The theorems by which an exact sample is private."""
 _UP, _DOWN = 1 + 1e-12, 1 - 1e-11
+_PATIENCE = 1000
+"""Predicted passes after which a loss cannot be what its caller declared."""
 
 BALL_OR_BOX = Requirement(
     "a bounded domain that is a ball or a box",
@@ -223,37 +225,54 @@ class PerturbedSample(Mechanism):
     @property
     def work(self) -> Work:
         passes = self.target.passes(self.sampler)
-        return Work(gradients=passes * self.problem.n, passes=passes)
+        most = self.target.most_passes(self.sampler)
+        return Work(gradients=passes * self.problem.n, passes=passes, most_passes=most)
 
     @property
     def risk(self) -> Risk:
-        problem, excess = (
-            self.problem,
-            self.problem.dimension / (self.inverse_temperature * self.problem.n),
-        )
+        problem, t = self.problem, self.inverse_temperature
         if problem.trust_ball is not None:
-            return Risk(
-                excess,
-                "excess regularized empirical risk if the ball holds the minimizer (proven bound)",
+            ideal = problem.dimension / (t * problem.n)
+            what = "excess regularized empirical risk if the ball holds the minimizer"
+            return Risk(ideal + self._risk_of_noise, f"{what} (proven bound)")
+        own, what = self.own_ridge, f"excess {problem.objective} risk"
+        if own is None:
+            own, what = problem.ridge, "excess regularized empirical risk"
+        excess = self.excess_bound(problem, own, t) + self._risk_of_noise
+        return Risk(excess, f"{what} (proven bound)", proven=True)
+
+    @property
+    def _risk_of_noise(self) -> float:
+        """Return a bound on what noise and displacement add to the risk, on average.
+
+        Proof: docs/explanation/certificates.md, section 6.
+        """
+        problem, d = self.problem, self.problem.dimension
+        is_local = problem.trust_ball is not None
+        domain = bounded_domain(problem)
+        constants = problem.constants("add_remove", everywhere=is_local)
+        deviation = self.noise_multiplier * self.sensitivity
+        if self.noise == "l2_laplace":
+            deviation *= math.sqrt(d + 1)
+        moved, square = math.sqrt(d) * deviation, d * deviation**2
+        slope = constants.lipschitz + problem.ridge * domain.reach()
+        if is_local:
+            # A ball that holds the minimizer, where the ridge's slope is at most that of the loss.
+            slope = 2 * (constants.lipschitz + problem.ridge * domain.radius())
+        added = slope * moved
+        if isinstance(domain, L2Ball):
+            outwards = deviation / 2 + square / (2 * domain.norm_bound)
+            added = min(
+                added, slope * outwards + (constants.smoothness + problem.ridge) * square / 2
             )
-        if self.own_ridge is None:
-            return Risk(
-                excess,
-                "excess regularized empirical risk of the exact sample (proven bound)",
-                proven=True,
-            )
-        excess = self.excess_bound(problem, self.own_ridge, self.inverse_temperature)
-        return Risk(
-            excess,
-            f"excess {problem.objective} risk of the exact sample (proven bound)",
-            proven=True,
-        )
+        return added + slope * self.sensitivity / 2
 
     @staticmethod
     def excess_bound(problem: Minimize, own_ridge: float, inverse_temperature: float) -> float:
         """Return a bound on the expected excess risk of an exact sample, at the chosen ridge."""
         excess = problem.dimension / (inverse_temperature * problem.n)
-        excess += (problem.ridge - own_ridge) * bounded_domain(problem).reach() ** 2 / 2
+        if problem.ridge > own_ridge:
+            excess += (problem.ridge - own_ridge) * bounded_domain(problem).reach() ** 2 / 2
         if problem.objective == "population":
             excess += LossSensitivity.stability(problem) / (problem.ridge * problem.n)
         return excess
@@ -264,8 +283,23 @@ class PerturbedSample(Mechanism):
     def run_many(self, data: View, run: Run, count: int) -> Sequence[Floats]:
         """Draw independent samples by vectorized chains."""
         target = Potential.gibbs(self.problem, data, self.inverse_temperature)
-        samples = self.sampler.draw(target, count, run.noise, run.progress)
+        try:
+            asked = target.capped(count * self.cap)
+            samples = self.sampler.draw(asked, count, run.noise, run.progress)
+        except PassesSpentError:
+            # A declaration is false. To say so would tell about records: the prior is sampled.
+            samples = self.sampler.draw(target.flat, count, run.noise)
         return [self._noisy(sample, run) for sample in samples]
+
+    @property
+    def cap(self) -> float:
+        """The most passes of a draw for losses that the caller wrote; infinite for others.
+
+        A loss that keeps its declarations comes nowhere near it.
+        """
+        if self.problem.loss.status != "declared":
+            return math.inf
+        return max(_PATIENCE * self.work.passes, self.work.most_passes)
 
     def _noisy(self, sample: Floats, run: Run) -> Floats:
         add = add_gaussian if self.noise == "gaussian" else add_l2_laplace

@@ -72,7 +72,7 @@ class PosteriorRelease(Algorithm[Minimize]):
         ... )
         >>> plan = posterior_release.plan(problem, Budget(epsilon=1, delta=1e-6))
         >>> round(plan.risk.expected, 4)
-        0.0029
+        0.003
         >>> ridged = replace(problem, domain=None, ridge=0.01)
         >>> round(posterior_release.plan(ridged, Budget(epsilon=1)).guarantee.pure, 4)
         1.0

@@ -26,10 +26,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpfit.core import Algorithm, Example, Minimize, Plan
+from dpfit.core import Algorithm, Example, Minimize, Plan, Step
 from dpfit.core.algorithm import CONVEX
 from dpfit.data.dataset import InMemory
 from dpfit.privacy import Budget
+from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
 from dpfit.samplers.potential import bounded_domain
 from dpfit.solvers.gibbs.asap_perturb import AsapPerturb
 from dpfit.solvers.gibbs.perturbed_sample import BALL_OR_BOX, LossSensitivity, PerturbedSample
@@ -67,8 +68,8 @@ class RegularizedExpMech(Algorithm[Minimize]):
         """Return the sample with the smallest excess-risk bound; ``sampler`` as in `asap_perturb`.
 
         For the population risk a larger inverse temperature than d / (t n) = stable / (2 ridge n)
-        hardly helps, and takes longer to sample. The plan then spends less than the budget, unless
-        ``spend_all``.
+        hardly lowers the bound, and chains then take longer. Where a chain draws, the plan spends
+        less than the budget, unless ``spend_all``. Exact rejection always spends all of it.
 
         >>> from dpfit.geometry import L2Ball
         >>> from dpfit.losses import Bounds, Hinge
@@ -80,13 +81,12 @@ class RegularizedExpMech(Algorithm[Minimize]):
         >>> round(regularized_exp_mech.plan(problem, budget).risk.expected, 4)
         0.0054
         """
-        if problem.objective == "population" and budget.kind != "pure" and not spend_all:
-            budget = _useful(problem, budget)
-        candidates = (
-            _ridged(problem, budget, promise) for promise in SampleBudget(problem, budget).promises
-        )
-        chosen = min(candidates, key=lambda one: one.bound)
-        return SampleBudget(chosen.problem, budget).step(sampler, own_ridge=problem.ridge)
+        whole = _best(problem, budget, sampler)
+        useful = _useful(problem, budget)
+        rejection = isinstance(PerturbedSample.of(whole.mechanism).sampler, GibbsRejection)
+        if spend_all or rejection or useful is budget:
+            return whole
+        return _best(problem, useful, sampler)
 
     def example(self, relation: str) -> Example:
         """Linear losses that cancel; one is turned around or removed."""
@@ -94,6 +94,15 @@ class RegularizedExpMech(Algorithm[Minimize]):
         rows = np.repeat([[1.0, 0.0], [-1.0, 0.0]], 3, axis=0)
         other = rows[:-1] if relation == "add_remove" else np.vstack([rows[:-1], [[1.0, 0.0]]])
         return Example(problem, InMemory(rows, np.zeros(6)), InMemory(other, np.zeros(len(other))))
+
+
+def _best(problem: Minimize, budget: Budget, sampler: str) -> Step:
+    """Return the sample with the smallest excess-risk bound that spends this budget."""
+    candidates = (
+        _ridged(problem, budget, promise) for promise in SampleBudget(problem, budget).promises
+    )
+    chosen = min(candidates, key=lambda one: one.bound)
+    return SampleBudget(chosen.problem, budget).step(sampler, own_ridge=problem.ridge)
 
 
 class Ridged(NamedTuple):
@@ -137,7 +146,12 @@ def _ridge_by_range(problem: Minimize, budget: Budget) -> float:
 
 
 def _useful(problem: Minimize, budget: Budget) -> Budget:
-    """Return the useful part of the budget: the mu at which d / (t n) = stable / (2 ridge n)."""
+    """Return the useful part of the budget: the mu at which d / (t n) = stable / (2 ridge n).
+
+    That is the budget itself for the empirical risk, and for pure budgets.
+    """
+    if problem.objective == "empirical" or budget.kind == "pure":
+        return budget
     if problem.dimension / _per_ridge(problem, budget) >= LossSensitivity.stability(problem) / 2:
         return budget
     change = LossSensitivity.of(problem, budget.relation).lipschitz

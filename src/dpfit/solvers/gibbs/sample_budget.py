@@ -11,16 +11,20 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from dpfit.core import Minimize, Step
 from dpfit.geometry import L2Ball
-from dpfit.losses.custom import declared_basis
+from dpfit.losses.custom import DeclaredLoss, MissingLoss, declared_basis
+from dpfit.losses.probes import check_declarations
+from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import BoundedRange, Composed, Event, Gaussian, GaussianPrivate, L2Laplace
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
 from dpfit.samplers.finite_precision import rejection_rounding
 from dpfit.samplers.potential import bounded_domain
 from dpfit.solvers.gibbs.perturbed_sample import PROMISES, LossSensitivity, PerturbedSample
-from dpfit.solvers.gibbs.sampler_choice import GibbsTarget, Sampler
+from dpfit.solvers.gibbs.sampler_choice import GibbsTarget
 
 NOISE_SHARE = {
     ("gdp", "gaussian"): 0.05,
@@ -32,8 +36,12 @@ NOISE_SHARE = {
 Squares of mu add up, so 5% of it cost 0.13%. Beside a bounded range, Gaussian noise costs what its
 tail reaches at delta, about five times its mu.
 """
-_WORTH = 0.02
-"""Largest part of mu, or of epsilon, that is spent on a guarantee that holds in floating point."""
+_ROUNDING = ((1.0, 0.002), (3.0, 0.002), (10.0, 0.002), (10.0, 0.02))
+"""What is tried for a guarantee that holds in floating point: a displacement, in negligible ones,
+and the largest part of mu or epsilon that it may cost. Noise of a tenth of the least deviation
+costs less than a hundredth of the budget does.
+"""
+_PROBES, _RNG_SEED = 16, 36
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,7 @@ class SampleBudget:
     def step(self, sampler: str = "auto", own_ridge: float | None = None) -> Step:
         """Return the sample of largest inverse temperature in the budget, by the better theorem."""
         problem, budget = self.problem, self.budget
+        self.check_declarations()
         promise = max(self.promises, key=self.max_inverse_temperature)
         noise = "l2_laplace" if budget.kind == "pure" else "gaussian"
         share = NOISE_SHARE[promise, noise]
@@ -105,11 +114,25 @@ class SampleBudget:
                 problem, budget.relation, t, drawn, noise, multiplier, promise, own_ridge
             )
         )
-        return Step(sample, self._basis(promise, sample.sampler))
+        return Step(sample, self._basis(sample))
 
-    def _basis(self, promise: str, sampler: Sampler) -> Basis:
+    def check_declarations(self) -> None:
+        """Test what the caller declared of the loss, on public probe rows."""
+        loss = self.problem.loss
+        if isinstance(loss, DeclaredLoss) and not isinstance(loss, MissingLoss):
+            domain = bounded_domain(self.problem)
+            corners = domain.linear_minimizer(np.eye(self.problem.dimension)[:_PROBES])
+            points = np.concatenate([domain.sample(Source(_RNG_SEED), _PROBES), corners])
+            bounds, features = self.problem.bounds, self.problem.n_features
+            check_declarations(loss, bounds, features, points)
+
+    def _basis(self, sample: PerturbedSample) -> Basis:
         """Return why a certified sample is private."""
+        promise, sampler = sample.promise, sample.sampler
         assumptions, arithmetic, relation = self.assumptions, "idealised", self.budget.relation
+        if math.isfinite(sample.cap):
+            said = f"a draw takes at most {sample.cap:.3g} passes over the data"
+            assumptions += (Assumption(said, "declared"),)
         if isinstance(sampler, GibbsRejection) and sampler.rounding is not None:
             arithmetic = "bounded"
             if relation == "add_remove":
@@ -162,21 +185,28 @@ def _ideal(promise: str, size: float) -> GaussianPrivate | BoundedRange:
 
 def _with_rounding(sample: PerturbedSample) -> PerturbedSample:
     """Return the sample with a rounding certificate that costs at most 2% of mu or epsilon."""
+    if not isinstance(sample.sampler, GibbsRejection):
+        return sample
+    found = (_rounded(sample, wider, worth) for wider, worth in _ROUNDING)
+    return next((rounded for rounded in found if rounded is not None), sample)
+
+
+def _rounded(sample: PerturbedSample, wider: float, worth: float) -> PerturbedSample | None:
+    """Return the sample with a certificate of so many negligible distances, or None if dear."""
     whole, radius, share = sample.ideal, bounded_domain(sample.problem).radius(), 0.0
-    while isinstance(sample.sampler, GibbsRejection) and share <= _WORTH:
+    while share <= worth:
         t = sample.inverse_temperature * (1 - share) ** (2 if sample.promise == "gdp" else 1)
         target = GibbsTarget(sample.problem, t)
-        distance = min(
-            target.negligible_distance(sample.noise, sample.noise_multiplier), radius / 8
-        )
+        negligible = target.negligible_distance(sample.noise, sample.noise_multiplier)
+        distance = min(wider * negligible, radius / 8)
         bound = rejection_rounding(sample.farthest, sample.relation, t, distance)
         if bound is None:
-            break
+            return None
         cost = _level(bound.undisplaced(whole)) / _level(whole) - 1
         if cost <= share:
             return replace(sample, inverse_temperature=t, sampler=GibbsRejection(bound))
         share = 1.01 * cost
-    return sample
+    return None
 
 
 def _level(event: Event) -> float:

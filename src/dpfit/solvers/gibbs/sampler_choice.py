@@ -1,8 +1,9 @@
 """Which sampler draws from a Gibbs density, chosen from public facts.
 
 Exact rejection is fast where proposals are likely to be accepted. Else a proximal Markov chain
-draws, plain or preconditioned. The choice affects work, never privacy: the certificate of each
-sampler holds for every dataset. Reference: docs/explanation/certificates.md.
+draws: preconditioned, or with a step that a pilot chain finds. The choice affects work, never
+privacy: the certificate of each sampler holds for every dataset. Reference:
+docs/explanation/certificates.md.
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ from dpfit.geometry import Box
 from dpfit.privacy.validate import option
 from dpfit.samplers.discretization import SmoothTarget
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection, remains
+from dpfit.samplers.piloted_sampler_winf import (
+    PILOT_PROPOSALS,
+    PILOT_ROUNDS,
+    PilotedSampler,
+)
 from dpfit.samplers.potential import bounded_domain
 from dpfit.samplers.proximal_sampler_winf import REJECTION, PreconditionedSampler, ProximalSampler
 
-Sampler = GibbsRejection | ProximalSampler | PreconditionedSampler
-SAMPLERS = ("auto", "rejection", "proximal", "preconditioned")
+Sampler = GibbsRejection | ProximalSampler | PilotedSampler | PreconditionedSampler
+SAMPLERS = ("auto", "rejection", "piloted", "proximal", "preconditioned")
 
 ROUNDING = 1e-9
 """Displacement by rounding, at most, relative to the radius of the domain."""
@@ -41,6 +47,10 @@ proportional to 1 / x.
 """
 _PASSES_PER_STEP = 2 + math.exp(_EXPONENT)
 """Two passes for the anchor of a step, and one for each expected trial."""
+_PILOTED_PASSES_PER_STEP = 4.2
+"""One pass for the anchor, and trials of the acceptance that the pilot aims at."""
+_LONGEST = 20.0
+_PILOT_PASSES = PILOT_ROUNDS * (1 + PILOT_PROPOSALS) + 1
 
 
 @dataclass(frozen=True)
@@ -139,25 +149,57 @@ class GibbsTarget:
         return accepted if kept + fitting > math.log(_LEAST_PROPOSALS) else -math.inf
 
     def negligible_distance(self, noise: str, noise_multiplier: float) -> float:
-        """Return a displacement of negligible noise, but not below the rounding displacement."""
+        """Return a displacement of negligible noise, but not below the rounding displacement.
+
+        Curvature makes the sample as narrow as its root, corners as narrow as a slope. A boundary
+        that stops the minimizer does so in one direction: noise there costs its slope, to be
+        compared with the d / (t n) of the sample.
+        """
+        strong, radius = self.strong_convexity, bounded_domain(self.problem).radius()
+        least = 1 / (self._slope + math.sqrt(strong))
         if math.isfinite(self._trace):
-            least = 1 / math.sqrt(self._trace + self.strong_convexity)
-        else:
-            least = 1 / (self._slope + math.sqrt(self.strong_convexity))
+            stopped = self.problem.dimension / self._slope
+            least = min(stopped, 1 / math.sqrt(self._trace + strong))
         spread = noise_multiplier * (
             1.0 if noise == "gaussian" else math.sqrt(self.problem.dimension + 1)
         )
-        radius = bounded_domain(self.problem).radius()
         return max(min(_VISIBLE * least / (2 * spread), radius / 2), ROUNDING * radius)
 
     def passes(self, sampler: Sampler) -> float:
         """Return about how many passes over the data one draw of the sampler takes."""
         if isinstance(sampler, ProximalSampler):
             return _PASSES_PER_STEP * sampler.steps
+        if isinstance(sampler, PilotedSampler):
+            radius = bounded_domain(self.problem).radius()
+            steps = sampler.steps(self.strong_convexity, radius, self._likely_step(sampler))
+            return _PILOT_PASSES + _PILOTED_PASSES_PER_STEP * steps
         if isinstance(sampler, PreconditionedSampler):
             return self._preconditioned_passes(sampler.distance)
         trials = 1 / math.exp(max(self.log_acceptance, -700.0))
         return _NEWTON_STEPS * (self.problem.dimension + 1.0) + trials
+
+    def most_passes(self, sampler: Sampler) -> float:
+        """Return a bound on the expected passes for every dataset, or 0 where none is told apart.
+
+        It covers chains whose step follows the data.
+        """
+        if not isinstance(sampler, PilotedSampler):
+            return 0.0
+        radius = bounded_domain(self.problem).radius()
+        return _PILOT_PASSES + sampler.most_trials(self.strong_convexity, radius, _PASSES_PER_STEP)
+
+    def _likely_step(self, sampler: PilotedSampler) -> float:
+        """Return the step a pilot is likely to find; at least that of the worst case.
+
+        Corners of a loss are taken to be spread over a distance of half the radius: a subgradient
+        of size L then turns around at the rate 2 L / radius.
+        """
+        trace = self._trace
+        if math.isinf(trace):
+            trace = 2 * self._slope / bounded_domain(self.problem).radius()
+        strong = self.strong_convexity
+        likely = 1 / max(trace / (2 * _EXPONENT) - strong, strong / _LONGEST)
+        return min(max(likely, sampler.least_step), sampler.longest_step(strong))
 
     def _preconditioned_passes(self, distance: float) -> float:
         """Return about the passes of the preconditioned chain; infinite without preconditioner."""
@@ -180,6 +222,8 @@ class GibbsTarget:
         option("sampler", name, SAMPLERS)
         if name == "rejection":
             return GibbsRejection()
+        if name == "piloted":
+            return self.piloted(noise, noise_multiplier)
         if name == "proximal":
             return self.proximal(noise, noise_multiplier)
         if name == "preconditioned":
@@ -195,12 +239,17 @@ class GibbsTarget:
         """Return exact rejection if acceptance is likely, else the chain with fewer passes."""
         if self.log_acceptance > math.log(_LEAST_ACCEPTANCE):
             return GibbsRejection()
-        plain = self.proximal(noise, noise_multiplier)
-        distance = self.negligible_distance(noise, noise_multiplier)
+        chain = self.piloted(noise, noise_multiplier)
         # The preconditioned sampler runs one chain at a time, which takes more than passes.
-        if 2 * self._preconditioned_passes(distance) < _PASSES_PER_STEP * plain.steps:
-            return PreconditionedSampler(distance)
-        return plain
+        if 2 * self._preconditioned_passes(chain.distance) < self.passes(chain):
+            return PreconditionedSampler(chain.distance)
+        return chain
+
+    def piloted(self, noise: str, noise_multiplier: float) -> PilotedSampler:
+        """Return the chain whose step follows the data, and is at least that of the worst case."""
+        worst = self.proximal(noise, noise_multiplier)
+        distance = self.negligible_distance(noise, noise_multiplier)
+        return PilotedSampler(distance, worst.step_size)
 
     def proximal(self, noise: str, noise_multiplier: float) -> ProximalSampler:
         """Return the proximal sampler of fewest passes and a negligible displacement."""
