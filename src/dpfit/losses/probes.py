@@ -50,7 +50,8 @@ got 1; declare a larger one, or declare tighter bounds of rows and labels
             "the loss must be finite, got nan or inf on public probe rows; mend its value or "
             "gradient"
         )
-    _at_most("lipschitz_bound", loss.lipschitz_bound, gradients, "the norm of a gradient")
+    steepest = np.inf if loss.lipschitz_bound is None else loss.lipschitz_bound
+    _at_most("lipschitz_bound", steepest, gradients, "the norm of a gradient")
     if loss.lipschitz_diff_bound is not None:
         differences = gradients[:, :, None] - gradients[:, None, :]
         what = "the norm of a difference of two gradients"
@@ -59,14 +60,14 @@ got 1; declare a larger one, or declare tighter bounds of rows and labels
     lengths = np.where(np.eye(len(points)) > 0, np.inf, np.linalg.norm(moved, axis=2))[:, :, None]
     slopes = (values[:, None] - values[None]) / lengths
     what = "a difference of values over the distance"
-    _at_most("lipschitz_bound", loss.lipschitz_bound, slopes[..., None], what)
+    _at_most("lipschitz_bound", steepest, slopes[..., None], what)
     if loss.smoothness_bound is not None:
         turns = (gradients[:, None] - gradients[None]) / lengths[..., None]
         what = "a difference of gradients over the distance"
         _at_most("smoothness_bound", loss.smoothness_bound, turns, what)
     if loss.is_convex:
         above = values[:, None] - values[None] - np.einsum("jrd,ijd->ijr", gradients, moved)
-        scale = np.abs(values).max() + loss.lipschitz_bound * np.abs(moved).max()
+        scale = np.abs(values).max() + np.abs(gradients).max() * np.abs(moved).max()
         if above.min() < -_TOLERANCE * scale:
             raise ValueError(
                 "is_convex must be False, or value and gradient must belong together: on public "
