@@ -432,6 +432,22 @@ def test_pure_noise_is_smaller_in_few_dimensions():
 def test_rounding_of_many_steps_is_charged():
     one = OnePass(problem_of(Logistic(), 10**7, 20), "replace", "gaussian", 1.0, 1e-4, 1.0)
     assert 1 + 1e-4 < one.sensitivity / one.movement < 1.2
+    # A quarter of the steps, which reach a quarter as far.
+    part = replace(one, share=0.25)
+    charged = [each.sensitivity / each.movement - 1 for each in (one, part)]
+    assert charged[1] == pytest.approx(charged[0] / 16, rel=0.01)
+    whole = replace(part, relation="add_remove")
+    assert whole.most_steps == 2 * 10**7
+
+
+def test_a_pass_takes_no_more_records_than_its_rounding_errors_are_charged_for():
+    problem = problem_of(Logistic(), 40)
+    one = OnePass(problem, "replace", "gaussian", 1.0, step_size=1.0, clip_norm=1.0, share=0.25)
+    data = InMemory(np.zeros((40, 2)), np.ones(40))
+    view = View(data, "replace", "record", Source(1))
+    assert one.average(view.between(0.0, 0.25)).shape == (2,)
+    with pytest.raises(ValueError, match="at most 11 records, got 40"):
+        one.average(view)
 
 
 @pytest.mark.slow

@@ -38,7 +38,8 @@ class OnePass(Mechanism):
     rounding errors.
     Assumes: a convex loss of the margin with step_size (curvature row_norm^2 + ridge) <= 2
     (checked); at most 2 n records under add/remove (declared). ``share`` is the fraction of the n
-    records that the pass is planned for: a ridge acts for ``share * n * step_size``.
+    records that the pass is planned for: a ridge acts for ``share * n * step_size``, and under
+    replace-one rounding errors are charged for so many steps.
     Reference: Feldman, Koren and Talwar (2020); proof in docs/explanation/phases.md, Theorem 1.
 
     Examples
@@ -106,7 +107,7 @@ class OnePass(Mechanism):
     @cached_property
     def sensitivity(self) -> float:
         """Largest distance between the computed averages of neighbours, rounded up."""
-        steps, row_norm = self.problem.max_records(self.relation), self.problem.bounds.row_norm
+        steps, row_norm = self.most_steps, self.problem.bounds.row_norm
         error = step_error(
             self.problem.dimension,
             self.pace,
@@ -119,6 +120,12 @@ class OnePass(Mechanism):
         return (self.movement + rounding) * (1 + 2.0**-40)
 
     @property
+    def most_steps(self) -> int:
+        """Largest number of steps; under add/remove all records may be in one part."""
+        most = self.problem.max_records(self.relation)
+        return most if self.relation != "replace" else min(most, math.ceil(self.share * most) + 1)
+
+    @property
     def reached(self) -> float:
         """Twice the largest norm that a point, the centre or the ball has in exact arithmetic."""
         problem, region = self.problem, self.problem.region
@@ -126,7 +133,7 @@ class OnePass(Mechanism):
             around = region.reach() + self.step_size * self.clip_norm
             return 2 * (around + float(np.linalg.norm(self._centre)))
         apart = float(np.linalg.norm(problem.origin - self._centre))
-        walked = problem.max_records(self.relation) * self.step_size * self.clip_norm
+        walked = self.most_steps * self.step_size * self.clip_norm
         return 2 * (float(np.linalg.norm(self._centre)) + apart + walked)
 
     @property
@@ -150,6 +157,11 @@ class OnePass(Mechanism):
     def average(self, data: View) -> Floats:
         """Return the average without noise."""
         problem = self.problem
+        if self.relation == "replace" and data.n > self.most_steps:
+            raise ValueError(
+                f"one pass with share={self.share:.3g} takes at most {self.most_steps} records, "
+                f"got {data.n}; give it a part of the data"
+            )
         region = None if problem.region is None else problem.region.centre
         walk = Walk(problem.origin, MARKS, self.pace, centre=self._centre, ball=region)
         return data.fold(self._visit, walk).average
