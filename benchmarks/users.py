@@ -223,7 +223,7 @@ def means(runs: int) -> list[dict[str, Any]]:
                 errors.append(float(np.linalg.norm(release.value - target)))
         found.append({"name": what, "value": float(np.median(errors)), "target": bar})
         if outliers:
-            found.append(halting(plan.final.aggregate, 20 * runs))
+            found.append(halting(plan.final.aggregate, runs**2))
     return found
 
 
@@ -308,7 +308,7 @@ def slope(runs: int) -> list[dict[str, Any]]:
     for rows in sizes:
         gaps = []
         for seed in range(runs):
-            people = People(seed, np.full(1000, rows), 5)
+            people = People(seed, np.full(1000, rows), 20)
             plan = by_means(people)
             schedule = Schedule(300, momentum=0.8, average=0.6)
             moves = replace(
@@ -426,16 +426,16 @@ PARTS: dict[str, Callable[[bool], list[dict[str, Any]]]] = {
     "calibration": lambda quick: calibration(),
     "means": lambda quick: means(5 if quick else 20),
     "speed": lambda quick: speed(5 if quick else 15),
-    "slope": lambda quick: slope(4 if quick else 20),
-    "fits": lambda quick: fits(4 if quick else 20),
-    "corrupted": lambda quick: corrupted(4 if quick else 20),
-    "choices": lambda quick: choices(3 if quick else 10),
+    "slope": lambda quick: slope(3 if quick else 20),
+    "fits": lambda quick: fits(2 if quick else 20),
+    "corrupted": lambda quick: corrupted(2 if quick else 20),
+    "choices": lambda quick: [] if quick else choices(10),
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer runs, under 45 seconds")
+    parser.add_argument("--quick", action="store_true", help="fewer runs, no choices; under 45 s")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", choices=PARTS, action="append")
     parser.add_argument("--tune", action="store_true", help="errors by radius, on other problems")
