@@ -146,6 +146,16 @@ def test_planted_faults_are_caught(plant, faults):
     assert not sound
 
 
+def test_records_that_are_not_finite_add_zero_to_a_model():
+    """The neutral record would teach the biases."""
+    biased = JaxLoss(function=lambda p, e: (p["b"] - e[1]) ** 2, template={"b": np.ones(())})
+    sums = [
+        clipped_sum(WILD[:1], [label], np.ones(1), biased, clip=CLIP, grid=GRID)
+        for label in (np.nan, 0.0)
+    ]
+    assert [found.any() for found in sums] == [False, True]
+
+
 def test_chunks_pieces_points_and_batches_agree(monkeypatch):
     """Sums of many records, of picked ones, at several points, and of users, are exact sums."""
     monkeypatch.setattr(jax_sums, "_ROWS", 256)

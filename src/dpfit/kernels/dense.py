@@ -6,13 +6,13 @@ and the squared norm of all layers is the sum. Each ``delta`` is scaled by ``w =
 norm)``; then the sum over a chunk of m records, in units of C, is a product of two matrices for
 each layer.
 
-Why the declared sensitivity holds for any input. Let ``u = 2**-53``. In real arithmetic a scaled
-record is a vector of norm at most 1, up to a relative error of ``(d + 16) u``: norm, quotient and
-product are rounded. Records whose norm is not finite add zero. By the theorem of
+Why the declared sensitivity holds for any input. Norm, quotient and product of a record are
+rounded: the C of `dpfit.kernels.bounds` is shrunk by ``(d + 16) 2**-53`` for this, so a scaled
+record is a vector of norm at most 1. Records whose norm is not finite add zero. By the theorem of
 `dpfit.kernels.rounding` the computed sum of a chunk is off by at most ``gamma(m + 1) m``, whatever
 the order of additions; two neighbouring sums err by at most twice this number. So records are
-scaled to ``C (1 - 2**-18)``, which covers ``2 gamma(m + 1) m < 2**-35`` and the other errors. Sums
-of chunks are rounded to the grid and added as integers.
+scaled to ``C (1 - 2**-32)``, which covers ``2 gamma(m + 1) m < 2**-35``. Sums of chunks are rounded
+to the grid and added as integers.
 
 The proof is for one replaced record, and for rows of ``a`` and ``delta`` that depend on their own
 records alone. BLAS does not state that the last bits of a row are independent of the others, and an
@@ -38,8 +38,8 @@ from dpfit.noise.source import Floats, Steps
 CHUNK = 256
 """Records of a product of matrices; larger chunks fall out of the cache."""
 
-MARGIN = 1 - 2.0**-18
-"""Factor of the clip norm that covers rounding errors: of a record, and of the sum of a chunk."""
+MARGIN = 1 - 2.0**-32
+"""Factor of the clip norm that covers the rounding errors of the sum of a chunk."""
 
 
 def gradients(

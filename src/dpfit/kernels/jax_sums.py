@@ -5,11 +5,12 @@ calls it for one chunk after the other, so that no more than one chunk of gradie
 
 Why the declared sensitivity holds for any input. A record's gradient g, float32 or float64, is cast
 to float64. Its norm is the root of a float64 sum of squares: off by a relative error of at most
-``(d + 4) 2**-53``, or not finite. Records whose norm is not finite add zero. Others are multiplied
-by ``min(1, C (1 - 2**-18) / norm)``, so what is rounded has a norm of at most C for d up to 2**34.
-After rounding to the grid the row is measured again, and adds zero if it is longer than ``C / step
-+ sqrt(d) / 2``: a compiler that evaluated the norm in another way could not break the bound.
-Integers below 2**53 are added exactly.
+``(d / 2 + 1) 2**-53``, or not finite. Records whose norm is not finite add zero. Others are
+multiplied by ``min(1, C / norm)`` with the C of `dpfit.kernels.bounds`, which is shrunk by ``(d +
+16) 2**-53``: so what is rounded has a norm of at most the declared one. After rounding to the grid
+the row is measured again, and adds zero if it is longer than ``C / step + sqrt(d) / 2``: a compiler
+that evaluated the norm in another way could not break the bound. Integers below 2**53 are added
+exactly.
 
 What is idealised: XLA does not state that the last bits of a record's gradient are independent of
 the other records of its chunk.
@@ -33,9 +34,6 @@ from dpfit.noise.source import Floats, Steps
 
 CHUNK = 64
 """Records whose gradients are in memory together; larger chunks fall out of the cache."""
-
-_MARGIN = 1 - 2.0**-18
-"""Factor of the clip norm that covers the rounding errors of norms and products."""
 
 _ROWS = 2**14
 """Records that are passed to one call, at most."""
@@ -62,7 +60,7 @@ def gradients(
     """Add values and gradients of blocks ``first .. last``; an inverse step rounds gradients."""
     start, stop, clip = first * count // each, last * count // each, Limits(*bounds).clip
     programs = _programs(loss.flat_function, loss.dtype)
-    for low, arrays in _pieces(X, y, picks, start, stop, bounds):
+    for low, arrays in _pieces(X, y, picks, start, stop, bounds, loss):
         # Whole steps are exact in any block; a block gets no more records than it is made for.
         b = first + (low - start) * (last - first) // max(1, stop - start)
         for k, theta in enumerate(thetas):
@@ -80,7 +78,7 @@ def rounded_gradients(
     """Return the clipped gradient of each picked record, in whole steps."""
     programs, clip = _programs(loss.flat_function, loss.dtype), Limits(*bounds).clip
     parts = [np.empty((0, len(theta)))]
-    for low, arrays in _pieces(X, y, picks, 0, len(picks), bounds):
+    for low, arrays in _pieces(X, y, picks, 0, len(picks), bounds, loss):
         with double_precision():
             rows = np.asarray(programs["rows"](theta, *arrays, clip, inverse))
         parts.append(rows[: min(_ROWS, len(picks) - low)])
@@ -88,11 +86,12 @@ def rounded_gradients(
 
 
 def _pieces(
-    X: Any, y: Floats, picks: Steps, start: int, stop: int, bounds: tuple[Any, ...]
+    X: Any, y: Floats, picks: Steps, start: int, stop: int, bounds: tuple[Any, ...], loss: JaxLoss
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Yield guarded rows, labels, marks of usable records and the number of chunks, by piece.
+    """Yield guarded rows, labels, marks of records that count and the number of chunks, by piece.
 
-    The number of rows of a piece is a power of two, so that few shapes are compiled.
+    The number of rows of a piece is a power of two, so that few shapes are compiled. Records that
+    are not finite do not count for a model, whose biases would learn from the neutral record.
     """
     length = min(_ROWS, CHUNK << max(0, -(-(stop - start) // CHUNK) - 1).bit_length())
     rows, labels = np.zeros((length, width_of(X))), np.zeros(length)
@@ -100,6 +99,8 @@ def _pieces(
     for low in range(start, stop, length):
         size = min(length, stop - low)
         write_guarded(X, y, picks, low, bounds, rows[:size], labels[:size], usable[:size])
+        if not loss.has_own_parameters:
+            usable[:size] = True
         usable[size:] = False
         yield low, (rows, labels, usable, -(-size // CHUNK))
 
@@ -165,7 +166,7 @@ def clipped_rows(terms: Any, usable: Any, clip: Any) -> Any:
     jnp = import_jax().numpy
     norms = row_norms(terms)
     kept = usable & jnp.isfinite(norms)
-    factors = jnp.minimum(1.0, clip * _MARGIN / norms)
+    factors = jnp.minimum(1.0, clip / norms)
     return jnp.where(kept[:, None], terms * factors[:, None], 0.0)
 
 
