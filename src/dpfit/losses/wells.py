@@ -59,7 +59,8 @@ class Wells(VectorLoss):
         offsets = np.asarray(theta, dtype=np.float64) - np.asarray(self.centres)[deepest]
         norms = np.linalg.norm(offsets, axis=1, keepdims=True)
         inside = (depths.min(axis=1) < 0)[:, np.newaxis] & (norms > 0)
-        return np.divide(offsets, self.width * norms, out=np.zeros_like(offsets), where=inside)
+        away = np.divide(offsets, self.width * norms, out=np.zeros_like(offsets), where=inside)
+        return np.asarray(away)
 
     def lipschitz(self, bounds: Bounds, radius: float | None = None) -> Constant:
         parameter_radius(radius)

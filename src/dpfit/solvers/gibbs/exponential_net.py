@@ -205,6 +205,16 @@ def _bounded(problem: Minimize) -> Domain:
     return problem.domain
 
 
+POINTS = 4096
+MOST_POINTS = 2_000_000
+"""Cells that are always allowed, and that are allowed by default."""
+
+VALUES = 1e9
+"""Evaluations of one record's loss that are allowed by default: a minute or two."""
+
+WITHIN = 1.02
+"""A larger net must lower the bound by more than this factor."""
+
 ONE_OUTPUT = Requirement(
     "a loss with values for single records",
     "there is no net for several classes; use noisy_gd",
@@ -215,14 +225,6 @@ FEW_DIMENSIONS = Requirement(
     "raise points, or use posterior_release",
     lambda problem, budget, options: 2**problem.dimension <= (options.get("points") or POINTS),
 )
-POINTS, MOST_POINTS = 4096, 2_000_000
-"""Cells that are always allowed, and that are allowed by default."""
-
-VALUES = 1e9
-"""Evaluations of one record's loss that are allowed by default: a minute or two."""
-
-WITHIN = 1.02
-"""A larger net must lower the bound by more than this factor."""
 
 
 class ExponentialNet(Algorithm[Minimize]):
