@@ -64,8 +64,9 @@ def simulate(number: int, repeats: int) -> dict[str, Any]:
     """Mean largest error of released noise, next to the prediction, in standard errors."""
     mechanism = counts.plan(problem(number), BUDGET).mechanism  # type: ignore[attr-defined]
     zeros, run = np.zeros(number, dtype=np.int64), Run(Source(1))
+    change = mechanism.workload.change("replace")
     largest = np.array(
-        [np.max(np.abs(mechanism.noise.add(zeros, number, run.noise))) for _ in range(repeats)]
+        [np.max(np.abs(mechanism.noise.add(zeros, change, run.noise))) for _ in range(repeats)]
     )
     expected = mechanism.errors.expected_max
     error = float(largest.std() / math.sqrt(repeats))
@@ -121,7 +122,7 @@ def timing(quick: bool) -> dict[str, Any]:
     number, repeats = 100_000, 2 if quick else 5
     shape = best_shape(number, number, BUDGET, "max")
     plan = generalized_gaussian.plan(problem(number), BUDGET)
-    scale = plan.mechanism.noise.noise_multiplier  # type: ignore[attr-defined]
+    scale = plan.mechanism.noise.scale  # type: ignore[attr-defined]
     source, rng = Source(), np.random.default_rng()
     law = GeneralizedGaussian(shape)
     rounded(law, scale, number, source)

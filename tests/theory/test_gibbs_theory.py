@@ -229,7 +229,7 @@ class TestHardInstances:
 
 
 def test_a_stalled_diffusion_ends_near_its_start_and_far_from_its_gibbs_density():
-    """Free paths have squared length of mean 2 T p; the sphere hinders one coordinate."""
+    """Free paths have squared length of mean 2 T p."""
     p, time, steps = 50, 1 / 5000, 100
 
     def steep(x):

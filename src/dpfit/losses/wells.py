@@ -56,11 +56,11 @@ class Wells(VectorLoss):
         """Unit vectors away from the deepest well that a row has, over the width; else zero."""
         depths = self._depths(theta, rows)
         deepest = depths.argmin(axis=1)
-        offsets: Floats = np.asarray(theta, dtype=np.float64) - np.asarray(self.centres)[deepest]
+        offsets = np.asarray(theta, dtype=np.float64) - np.asarray(self.centres)[deepest]
         norms = np.linalg.norm(offsets, axis=1, keepdims=True)
         inside = (depths.min(axis=1) < 0)[:, np.newaxis] & (norms > 0)
-        units = np.divide(offsets, self.width * norms, out=np.zeros_like(offsets), where=inside)
-        return np.asarray(units)
+        away = np.divide(offsets, self.width * norms, out=np.zeros_like(offsets), where=inside)
+        return np.asarray(away)
 
     def lipschitz(self, bounds: Bounds, radius: float | None = None) -> Constant:
         parameter_radius(radius)

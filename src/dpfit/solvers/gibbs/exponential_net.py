@@ -40,7 +40,8 @@ from dpfit.losses import Absolute, Bounds
 from dpfit.losses.base import Loss
 from dpfit.losses.custom import declared_basis
 from dpfit.losses.guards import BinaryLabels, LabelInterval, RowBall
-from dpfit.noise import Grid, choices
+from dpfit.mechanisms.exponential import choices
+from dpfit.noise import Grid
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import BoundedRange, Event
 from dpfit.privacy.validate import integer, option, positive
@@ -204,7 +205,8 @@ def _bounded(problem: Minimize) -> Domain:
     return problem.domain
 
 
-POINTS, MOST_POINTS = 4096, 2_000_000
+POINTS = 4096
+MOST_POINTS = 2_000_000
 """Cells that are always allowed, and that are allowed by default."""
 
 VALUES = 1e9

@@ -319,7 +319,7 @@ class RiskBound:
 
 def _enough(risk: Callable[[int], float], steps: int) -> int:
     """Return the least power of two, or ``steps``, whose risk is within 2% of the least."""
-    numbers: list[int] = [*(1 << j for j in range(steps.bit_length())), steps]
+    numbers = [*(1 << j for j in range(steps.bit_length())), steps]
     most = WITHIN * min(risk(number) for number in numbers)
     return next(number for number in numbers if risk(number) <= most)
 
