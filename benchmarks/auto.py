@@ -57,7 +57,8 @@ def judged(case: Case, runs: int) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     picked = chosen.considered[0].name
     alone = SOLVERS[picked].plan(case.problem, case.budget)
-    if replace(chosen, notes=alone.notes, predicted=None, algorithm=picked) != alone:
+    as_alone = {name: getattr(alone, name) for name in ("notes", "predicted", "algorithm")}
+    if replace(chosen, **as_alone) != alone:
         raise RuntimeError("auto does not plan what its solver plans")
     risks = measured(case, runs)
     return {

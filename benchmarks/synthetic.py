@@ -12,6 +12,7 @@ from scipy.optimize import minimize as minimized
 
 from dpfit.core import Minimize, Run
 from dpfit.data.dataset import InMemory
+from dpfit.data.view import view_of
 from dpfit.losses import Bounds, Huber, Logistic, SmoothedHinge
 from dpfit.noise import Source
 from dpfit.privacy import Budget
@@ -99,10 +100,11 @@ class Case:
 
     def excess(self, plan: Any, runs: int) -> Floats:
         """Excess risks of independent runs of a plan."""
-        values = plan.execute_many(self.records, Run(Source(self.rng_seed)), runs)
-        # A chain releases what its stages found on the way, and the parameter last.
-        thetas = [value[-1] if isinstance(value, tuple) else value for value in values]
-        return self.loss_at(np.asarray(thetas)) - self.least
+        run = Run(Source(self.rng_seed))
+        data = view_of(self.records, plan.basis.relation, plan.basis.unit, run.noise)
+        values = plan.execute_many(data, run, runs)
+        # A composition releases what its stages found on the way, and the parameter last.
+        return self.loss_at(np.asarray([plan.output(value) for value in values])) - self.least
 
 
 def _rows(case: Case, rng: np.random.Generator) -> Floats:
