@@ -100,12 +100,11 @@ class Case:
 
     def excess(self, plan: Any, runs: int) -> Floats:
         """Excess risks of independent runs of a plan."""
-        source = Source(self.rng_seed)
-        view = view_of(self.records, self.relation, "record", source)
-        values = plan.execute_many(view, Run(source), runs)
-        # A chain releases what its stages found on the way, and the parameter last.
-        thetas = [value[-1] if isinstance(value, tuple) else value for value in values]
-        return self.loss_at(np.asarray(thetas)) - self.least
+        run = Run(Source(self.rng_seed))
+        data = view_of(self.records, plan.basis.relation, plan.basis.unit, run.noise)
+        values = plan.execute_many(data, run, runs)
+        # A composition releases what its stages found on the way, and the parameter last.
+        return self.loss_at(np.asarray([plan.output(value) for value in values])) - self.least
 
 
 def _rows(case: Case, rng: np.random.Generator) -> Floats:

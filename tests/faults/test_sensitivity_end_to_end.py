@@ -128,6 +128,7 @@ def changes(mechanism, mine, theirs, sums):
     [
         {"bounds": (-3, 3)},
         pytest.param({"row_norm": 2.0}, marks=pytest.mark.slow),
+        pytest.param({"bounds": (-3, 3), "row_norm": 0.7}, marks=pytest.mark.slow),
         pytest.param({"bounds": "private"}, marks=pytest.mark.slow),
     ],
     ids=str,

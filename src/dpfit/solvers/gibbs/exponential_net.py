@@ -40,8 +40,7 @@ from dpfit.losses import Absolute, Bounds
 from dpfit.losses.base import Loss
 from dpfit.losses.custom import declared_basis
 from dpfit.losses.guards import BinaryLabels, LabelInterval, RowBall
-from dpfit.mechanisms.exponential import choices
-from dpfit.noise import Grid
+from dpfit.noise import Grid, choices
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import BoundedRange, Event
 from dpfit.privacy.validate import integer, option, positive
