@@ -26,10 +26,11 @@ from dpfit.losses import (
 )
 from dpfit.noise import Source
 from dpfit.privacy import Budget, BudgetUnreachable
-from dpfit.solvers.auto import TUNING, auto, candidates
+from dpfit.solvers.auto import auto, candidates
 from dpfit.solvers.descents.predicted import predicted_risk
 from dpfit.solvers.gradient.langevin import TUNING as LANGEVIN
 from dpfit.solvers.gradient.langevin import langevin
+from dpfit.solvers.gradient.preconditioned_gd import TUNING as PRECONDITIONER
 from dpfit.solvers.perturbation.objective_perturbation import (
     ObjectivePerturbation,
     objective_perturbation,
@@ -206,7 +207,10 @@ def test_predictions_are_finite_for_every_loss_and_budget(problem, mu):
 
 
 def test_large_tables_get_no_matrix():
-    for problem in (logistic(d=TUNING.max_columns + 1), logistic(n=round(TUNING.max_entries), d=2)):
+    for problem in (
+        logistic(d=PRECONDITIONER.max_columns + 1),
+        logistic(n=round(PRECONDITIONER.max_entries), d=2),
+    ):
         plan = auto.plan(problem, Budget(mu=1.0))
         assert "preconditioned_gd" not in {candidate.name for candidate in plan.considered}
         assert left_out(plan) == [

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, final
 
 from dpfit.core.mechanism import Risk, Work
+from dpfit.core.notes import Tuned, Tuning
 from dpfit.core.plan import Plan
 from dpfit.core.problem import Minimize, Problem
 from dpfit.losses.vector import VectorLoss
@@ -139,6 +140,8 @@ class Algorithm(ABC, Generic[P]):
     is a wish.
     """
     tier: ClassVar[str] = "reference"
+    tunings: ClassVar[tuple[Tuning, ...]] = ()
+    """The tuned numbers of its rules; each plan notes them."""
     auto_candidate: ClassVar[bool] = False
     """Whether `auto` may take it."""
     auto_passes: ClassVar[float] = math.inf
@@ -174,7 +177,8 @@ class Algorithm(ABC, Generic[P]):
         self.require(problem, budget, options)
         plan = self._plan(problem, budget, **options)
         self._verify(plan, budget, options)
-        return replace(plan, problem=problem, algorithm=plan.algorithm or self.name)
+        notes = tuple(dict.fromkeys((*plan.notes, *map(Tuned, self.tunings))))
+        return replace(plan, problem=problem, algorithm=plan.algorithm or self.name, notes=notes)
 
     def require(
         self, problem: Problem, budget: Budget, options: Mapping[str, object] | None = None

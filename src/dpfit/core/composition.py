@@ -58,7 +58,8 @@ class Composition(Plan):
     """Named stages on all data or on disjoint parts, each bound by name to earlier releases.
 
     ``shares`` are the sizes of the parts; a stage with ``part=None`` sees all data. The value is
-    the tuple of all outputs, or what ``combine`` makes of them.
+    the tuple of all outputs, or what ``combine`` makes of them. Notes of the stages that travel
+    become notes of the composition.
     """
 
     kind = "composition"
@@ -82,6 +83,9 @@ class Composition(Plan):
             raise ValueError("each part of the data needs a share and at least one stage")
         if self.shares and not (min(self.shares) > 0 and abs(sum(self.shares) - 1) < 1e-9):
             raise ValueError(f"shares must be positive and sum to 1, got {self.shares}")
+        carried = [note for s in self.stages for note in s.plan.notes if note.travels]
+        if carried:
+            object.__setattr__(self, "notes", tuple(dict.fromkeys((*self.notes, *carried))))
         inner = tuple(
             s if s.plan.inner() is s.plan else replace(s, plan=s.plan.inner()) for s in self.stages
         )

@@ -24,7 +24,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Note(Spec, ABC):
-    """A fact about a plan that is written with it."""
+    """A fact about a plan that is written with it.
+
+    ``travels``: whether it is also true of a composition that the plan becomes a part of.
+    """
+
+    travels: ClassVar[bool] = False
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -93,6 +98,7 @@ class Leak(Note):
     """A fact about the records that the guarantee does not cover."""
 
     kind = "leak"
+    travels = True
     text: str
 
     @property
@@ -136,6 +142,7 @@ class Tuned(Note):
     """The tuned numbers that shaped a plan."""
 
     kind = "tuned"
+    travels = True
     tuning: Tuning
 
     @property

@@ -31,12 +31,10 @@ LINEAR_PARAMETERS = Requirement(
 
 @dataclass(frozen=True)
 class AutoTuning(Tuning):
-    """Limits of the choice: sizes above which `preconditioned_gd` takes minutes; cost tolerance."""
+    """Cost tolerance of the choice."""
 
     kind = "auto_tuning"
     set_by: str = "benchmarks/auto.py"
-    max_columns: int = 500
-    max_entries: float = 2e7
     cost_tolerance: float = 1.01
     """Costs of equal guarantees differ in the last digits, so costs up to this factor of the least
     count as equal.
@@ -112,6 +110,7 @@ class Auto(Algorithm[Minimize]):
     )
     requires = (LINEAR_PARAMETERS,)
     tier = "recommended"
+    tunings = (TUNING,)
     listed = False
 
     def _plan(
@@ -152,7 +151,6 @@ def _forecasts(
             {"max_passes": max_passes} if "max_passes" in algorithm.options else {}
         )
         try:
-            _require_quick(algorithm.name, problem, budget)
             forecast = algorithm.forecast(problem, budget, **options)
         except ValueError as error:
             left_out.append(_refusal(algorithm.name, error))
@@ -163,33 +161,6 @@ def _forecasts(
             )
         else:
             yield Candidate(forecast.risk.expected, algorithm.name, algorithm, forecast)
-
-
-def _require_quick(name: str, problem: Minimize, budget: Budget) -> None:
-    """Skip `preconditioned_gd` where it takes long, or gains nothing over `noisy_gd`."""
-    if name != "preconditioned_gd":
-        return
-    if not problem.constants(budget.relation).smooth:
-        raise ValueError(
-            "preconditioned_gd is skipped for losses with kinks; pass solver='preconditioned_gd' "
-            "to use it"
-        )
-    if problem.loss.is_quantile:
-        # Behind the map an intercept is as slow as other columns, and quantiles are far away.
-        raise ValueError(
-            "preconditioned_gd is skipped for quantile losses; pass solver='preconditioned_gd' to "
-            "use it"
-        )
-    if (
-        problem.n_features > TUNING.max_columns
-        or problem.n * problem.n_features > TUNING.max_entries
-    ):
-        entries_limit = f"{TUNING.max_entries:.0e}".replace("e+0", "e")
-        raise ValueError(
-            f"preconditioned_gd is skipped above {TUNING.max_columns} columns or {entries_limit} "
-            "entries; pass "
-            "solver='preconditioned_gd' to use it"
-        )
 
 
 def _least_cost_first(

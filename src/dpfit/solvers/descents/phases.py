@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +72,7 @@ class PhasesTuning(Tuning):
 TUNING = PhasesTuning()
 
 
+@cache
 def shares_of(count: int) -> tuple[float, ...]:
     """Return the fraction of the records in each of so many phases.
 

@@ -45,7 +45,9 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate, event
 from dpfit.privacy.calibrate import AtLevel
 from dpfit.privacy.validate import in_safe_range, integer, option, positive, real
 from dpfit.solvers.descents.descent import USER_MEAN
+from dpfit.solvers.descents.network_rule import TUNING as NETWORK
 from dpfit.solvers.descents.network_rule import sampled_rule
+from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.rule import default_clip_norm
 from dpfit.solvers.descents.sampled import sampled_users
 
@@ -380,6 +382,7 @@ class DPSGD(Algorithm[Minimize]):
     requires = (_BOUNDED,)
     supports = frozenset({"ridge", "domain"})
     tier = "recommended"
+    tunings = (DESCENT, NETWORK)
 
     def _hint(self, kind: str, problem: Problem) -> str:
         return (

@@ -27,6 +27,7 @@ from dpfit.privacy.event import Gaussian
 from dpfit.privacy.validate import integer
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.leader import Leader
+from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.rule import default_clip_norm
 from dpfit.solvers.descents.scales import (
     gradient_bound,
@@ -168,6 +169,7 @@ class FTRL(Algorithm[Minimize]):
     requires = (BOUNDED,)
     supports = frozenset({"ridge", "domain", "centre", "trust_ball", "ridge_map", "population"})
     tier = "recommended"
+    tunings = (TUNING, DESCENT)
     auto_candidate = True
     auto_passes = 1
 

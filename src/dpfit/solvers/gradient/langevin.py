@@ -173,6 +173,7 @@ class Langevin(Algorithm[Minimize]):
     supports = frozenset({"ridge", "domain", "trust_ball", "population"})
     tier = "reference"
     auto_candidate = True
+    tunings = (TUNING,)
 
     def _plan(
         self,

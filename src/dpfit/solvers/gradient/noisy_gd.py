@@ -22,14 +22,20 @@ from dpfit.privacy.validate import integer, option, positive
 from dpfit.solvers.descents.adaptive import tune_adaptive
 from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.label_mean import (
+    TUNING as LABEL_MEAN,
+)
+from dpfit.solvers.descents.label_mean import (
     around_label_mean,
     from_label_mean,
     label_mean_share,
     split,
 )
+from dpfit.solvers.descents.network_rule import TUNING as NETWORK
 from dpfit.solvers.descents.network_rule import tune_network
 from dpfit.solvers.descents.optimizer import Optimizer
 from dpfit.solvers.descents.predicted import predicted_risk
+from dpfit.solvers.descents.quantiles import TUNING as QUANTILE
+from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import user_radius
 
@@ -96,6 +102,7 @@ class NoisyGD(Algorithm[Minimize]):
     requires = (CLIPPABLE, STEP_SIZE)
     supports = frozenset({"ridge", "domain", "centre", "trust_ball", "ridge_map"})
     tier = "recommended"
+    tunings = (DESCENT, LABEL_MEAN, QUANTILE, NETWORK)
     auto_candidate = True
 
     def is_candidate(self, problem: Minimize) -> bool:

@@ -41,6 +41,7 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import Composed, Gaussian
 from dpfit.privacy.validate import integer, positive
 from dpfit.solvers.descents.phases import TUNING, candidates, least_records, shares_of
+from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.second_moments import (
     MappedRows,
     SecondMoments,
@@ -176,6 +177,7 @@ class PhasedSGD(Algorithm[Minimize]):
     requires = (CONVEX_WHEN_CLIPPED, SMOOTH_OR_CLOSED, BALL, BOUNDED)
     supports = frozenset({"ridge", "domain", "centre", "trust_ball", "population"})
     tier = "recommended"
+    tunings = (TUNING, DESCENT)
     auto_candidate = True
 
     def _plan(

@@ -27,6 +27,7 @@ from dpfit.core import (
     Binding,
     Composition,
     Example,
+    Forecast,
     Minimize,
     Plan,
     Risk,
@@ -45,6 +46,7 @@ from dpfit.privacy.event import Composed, Gaussian
 from dpfit.privacy.validate import integer, positive
 from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.predicted import risk_on
+from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound, natural_unit, relative_noise
 from dpfit.solvers.descents.second_moments import (
@@ -75,6 +77,8 @@ class PreconditionerTuning(Tuning):
     flattest : float
         Directions whose second moment is below this fraction of the largest one are treated as if
         it were that.
+    max_columns, max_entries : int, float
+        Sizes above which a plan takes minutes: `forecast` refuses them, and `auto` goes on.
     """
 
     kind = "preconditioner_tuning"
@@ -83,6 +87,8 @@ class PreconditionerTuning(Tuning):
     easing: float = 0.0001
     share: float = 0.07
     flattest: float = 1e-5
+    max_columns: int = 500
+    max_entries: float = 2e7
 
 
 TUNING = PreconditionerTuning()
@@ -248,6 +254,7 @@ class PreconditionedGD(Algorithm[Minimize]):
     requires = (MARGIN_LOSS, NO_DOMAIN, BOUNDED)
     supports = frozenset({"ridge"})
     tier = "recommended"
+    tunings = (TUNING, DESCENT)
     auto_candidate = True
 
     def is_candidate(self, problem: Minimize) -> bool:
@@ -305,6 +312,27 @@ class PreconditionedGD(Algorithm[Minimize]):
                 Stage("descent", behind, IsotropicBy("moments", rule.floor)),
             )
         )
+
+    def forecast(self, problem: Minimize, budget: Budget, **options: object) -> Forecast:
+        """Return what `plan` would reach; refuse problems where it takes long or gains nothing."""
+        self._require_gain(problem, budget)
+        return super().forecast(problem, budget, **options)
+
+    def _require_gain(self, problem: Minimize, budget: Budget) -> None:
+        if not problem.constants(budget.relation).smooth:
+            why = "for losses with kinks"
+        elif problem.loss.is_quantile:
+            # Behind the map an intercept is as slow as other columns, and quantiles are far away.
+            why = "for quantile losses"
+        elif (
+            problem.n_features > TUNING.max_columns
+            or problem.n * problem.n_features > TUNING.max_entries
+        ):
+            most = f"{TUNING.max_entries:.0e}".replace("e+0", "e")
+            why = f"above {TUNING.max_columns} columns or {most} entries"
+        else:
+            return
+        raise ValueError(f"{self.name} is skipped {why}; pass solver={self.name!r} to use it")
 
     def example(self, relation: str) -> Example:
         """Return records with gradients one way; one record is opposite, or is removed."""

@@ -28,6 +28,7 @@ from dpfit.privacy.event import Composed, Gaussian
 from dpfit.privacy.validate import integer
 from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.predicted import predicted_risk
+from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
@@ -137,6 +138,7 @@ class RobustGD(Algorithm[Minimize]):
     requires = (LEVELS_OFF, NO_START)
     supports = frozenset({"ridge", "domain"})
     tier = "recommended"
+    tunings = (TUNING, DESCENT)
     auto_candidate = True
 
     def is_candidate(self, problem: Minimize) -> bool:

@@ -190,6 +190,7 @@ class SparseDescent(Algorithm[Minimize]):
     requires = (_DECLARED, _SLOPES)
     supports: ClassVar[frozenset[str]] = frozenset({"ridge", "domain"})
     tier = "recommended"
+    tunings = (TUNING,)
     auto_candidate = True
 
     def is_candidate(self, problem: Minimize) -> bool:
