@@ -127,7 +127,7 @@ class TestNotANumber:
     def test_records(self, name, relation, value):
         plan, data, _ = planned(name, relation)
         if isinstance(data, InMemory):
-            hostile = InMemory(np.array(data.matrix), np.array(data.labels))
+            hostile = InMemory(np.array(data.matrix), np.array(data.labels), public=data.public)
             hostile.matrix[-1], hostile.labels[-1] = value, value
         else:
             hostile = np.array(data, dtype=float, copy=True)

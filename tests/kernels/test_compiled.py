@@ -14,14 +14,14 @@ import dpfit
 import dpfit.kernels
 
 SUM = """
-from dpfit.kernels import custom, passes
+from dpfit.kernels import guarded_rows, passes
 from dpfit.losses import CustomLoss
 loss = CustomLoss(
     value_function=None, gradient_function=lambda theta, rows, labels: rows, lipschitz_bound=1.0
 )
 sums = passes.gradient([[2.0]], [1.0], [0.0], loss, row_norm=1.0, values=False)[1]
 print(sums.round(6).tolist())
-print(sum(custom._write_guarded.stats.cache_hits.values()))
+print(sum(guarded_rows.write_guarded.stats.cache_hits.values()))
 """
 
 

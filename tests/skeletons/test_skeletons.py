@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from dpfit.audit import audit_entry
-from dpfit.audit.auditor import audit_algorithm
+from dpfit.audit.auditor import audit_algorithm, audit_runs
 from dpfit.audit.neighbours import require_neighbours
+from dpfit.audit.runs import PlanRuns
 from dpfit.cli.app import app
 from dpfit.core import InteractionClosed, Run, plan_from_json, registry, resume
 from dpfit.core.registry import entry_of
@@ -154,6 +155,27 @@ def test_an_audit_does_not_break_it(name, relation):
     )
     assert found.verdict != "broken"
     assert found.subject == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_an_audit_breaks_it_with_an_eighth_of_the_noise(name):
+    """The plan of eight times the budget runs, and the promise is that of the budget."""
+    algorithm = algorithm_of(name)
+    kind, eight = ("pure", "epsilon") if "pure" in algorithm.guarantees else ("gdp", "mu")
+    promised, data, neighbour = planned(name, kind=kind)
+    loud = budget_of(algorithm, kind, "replace", **{eight: 8.0})
+    plan = algorithm.plan(algorithm.example("replace").problem, loud)
+    queries = () if plan.interactive is None else plan.interactive.adversarial(data, neighbour)
+    found = audit_runs(
+        PlanRuns(plan, tuple(queries)),
+        data,
+        neighbour,
+        promised.guarantee,
+        runs=2000,
+        random_state=5,
+    )
+    assert found.verdict == "broken"
 
 
 def test_an_audit_sees_a_stream_with_too_little_noise(monkeypatch):

@@ -19,7 +19,7 @@ SMOOTH, KINKED = GemanMcClure(0.5), TruncatedAbsolute(0.5)
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 TAKES = {
     "dp_sgd", "exponential_net", "ftrl", "langevin", "localized", "noisy_gd", "preconditioned_gd",
-    "robust_gd", "sparse_descent",
+    "robust_gd", "sparse_descent", "underdamped_gibbs_sampler",
 }  # fmt: skip
 """Their guarantees hold for any loss with clipped gradients or bounded values."""
 SQUARED_ONLY = {"sufficient_statistics"}
@@ -54,7 +54,7 @@ def test_an_algorithm_takes_the_loss_or_asks_for_a_convex_one(name, loss):
                 continue
             assert name in TAKES
             break
-    smooth_only = name == "langevin" and loss is KINKED
+    smooth_only = name in ("langevin", "underdamped_gibbs_sampler") and loss is KINKED
     if name in TAKES and not smooth_only:
         assert len(refusals) < 2 * len(list(problems(loss)))
     elif name not in SQUARED_ONLY and not smooth_only:

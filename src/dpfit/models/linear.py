@@ -172,6 +172,10 @@ class PrivateModel(PrivateEstimator):
             uniform = math.sqrt(columns) * (1 + 2.0**-40)
         return uniform if self.row_norm is None else positive("row_norm", self.row_norm)
 
+    def _loss_of_records(self, budget: Budget, n: int, n_features: int) -> Loss:
+        """Return the loss of one record, which is the same whoever is protected."""
+        return self._losses(replace(budget, unit="record"), n, n_features)[0]
+
     def _shortening(self, scaling: Scaling, budget: Budget, n: int, columns: int) -> Scaling:
         """Return the scaling with the norm that rows of scaled columns get where none is declared.
 
@@ -180,7 +184,7 @@ class PrivateModel(PrivateEstimator):
         """
         if not scaling.shortens_records or self.row_norm is not None or self.l1_radius is not None:
             return scaling
-        loss = self._losses(budget, n, columns)[0]
+        loss = self._loss_of_records(budget, n, columns)
         return replace(scaling, row_norm=longest_row(loss, budget, n, columns))
 
     def _request(
@@ -245,7 +249,7 @@ class PrivateModel(PrivateEstimator):
         The minimizer of n log-likelihoods has the excess risk d / (2 n). Other losses have none
         predicted.
         """
-        loss = self._losses(budget, kept, features)[0]
+        loss = self._loss_of_records(budget, kept, features)
         if n_users is None or loss.slope_relation not in ("logistic", "softmax"):
             return 0.0
         every = max(kept, n_users * self._typical_rows())

@@ -317,6 +317,12 @@ WORKS = (
         1964,
     ),
     _work(
+        "Herbert Robbins, Sutton Monro",
+        "A Stochastic Approximation Method",
+        "Annals of Mathematical Statistics 22",
+        1951,
+    ),
+    _work(
         "Roger Iyengar, Joseph P. Near, Dawn Song, Om Thakkar, Abhradeep Thakurta, Lun Wang",
         "Towards Practical Differentially Private Convex Optimization",
         "IEEE Symposium on Security and Privacy",

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpfit.core import Minimize, Plan, Requirement, Risk, State
+from dpfit.core.algorithm import CONVEX
 from dpfit.data.dataset import Dataset
 from dpfit.geometry import L2Ball
 from dpfit.losses import Bounds, Squared
@@ -193,7 +194,7 @@ class PublicMirrorDescent(PublicDescent):
     name = "public_mirror_descent"
     summary = "mirror descent with a public mirror map, on the schedule of a proven risk bound"
     reference = "[Gan22] Theorems 76 and 83, corrected"
-    requires = (SMOOTH_MARGIN_LOSS, L2_BALL, PUBLIC_NUMBER)
+    requires = (CONVEX, SMOOTH_MARGIN_LOSS, L2_BALL, PUBLIC_NUMBER)
     supports = frozenset({"ridge", "domain"})
     tier = "specialised"
 
