@@ -10,18 +10,14 @@ import numpy as np
 
 from dpfit.core.problem import DataFacts
 from dpfit.data.dataset import Dataset
-from dpfit.data.view import OpaqueView, View
+from dpfit.data.view import View, require_records
 from dpfit.privacy import Basis
 
 
 def check_facts(data: View, facts: DataFacts, basis: Basis) -> None:
     """Compare the public facts of data with those of a plan."""
     if facts.width is not None:
-        if isinstance(data, OpaqueView):
-            got = type(data.given).__name__
-            raise ValueError(
-                f"data must be a Dataset, got {got}; wrap it as InMemory(rows, labels)"
-            )
+        require_records(data)
         if data.width != facts.width:
             raise ValueError(
                 f"data must have rows of {facts.width} entries, got {data.width}; plan for that "

@@ -394,6 +394,13 @@ class OpaqueView(View):
         return f"OpaqueView({type(self._given).__name__})"
 
 
+def require_records(data: View) -> None:
+    """Refuse data that are not records."""
+    if isinstance(data, OpaqueView):
+        got = type(data.given).__name__
+        raise ValueError(f"data must be a Dataset, got {got}; wrap it as InMemory(rows, labels)")
+
+
 def view_of(data: object, relation: str, unit: str, source: Source) -> View:
     """Return what one execution sees of the caller's data."""
     if isinstance(data, View):

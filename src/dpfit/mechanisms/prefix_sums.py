@@ -22,7 +22,7 @@ from dpfit.data.chunk import Chunk
 from dpfit.data.dataset import Dataset, InMemory
 from dpfit.data.tasks import Saturated
 from dpfit.data.users import user_codes
-from dpfit.data.view import OpaqueView, View
+from dpfit.data.view import View, require_records
 from dpfit.losses.guards import RowBall
 from dpfit.mechanisms.aggregates.contribution import Contribution
 from dpfit.mechanisms.aggregates.encoders import Encoder, Toeplitz, Tree, encoder_for
@@ -183,9 +183,10 @@ class RunningSums(Interactive):
         return Risk(float(np.sqrt(np.mean(errors**2))), "rms noise of a running sum")
 
     def check(self, data: View) -> None:
-        if isinstance(data, OpaqueView) or data.width != self.workload.dimension:
+        require_records(data)
+        if data.width != self.workload.dimension:
             raise ValueError(
-                f"a batch must be a Dataset with rows of {self.workload.dimension} entries"
+                f"a batch must have rows of {self.workload.dimension} entries, got {data.width}"
             )
 
     def init(self, data: View, run: Run) -> State:

@@ -22,7 +22,7 @@ from scipy.special import ndtri
 from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Run, Step
 from dpfit.data.chunk import Chunk
 from dpfit.data.dataset import Dataset, InMemory
-from dpfit.data.view import OpaqueView, View
+from dpfit.data.view import View, require_records
 from dpfit.noise import INTEGERS, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import Event, Gaussian, Laplace
@@ -83,11 +83,7 @@ class PrivateBounds(Mechanism):
         )
 
     def check(self, data: View) -> None:
-        if isinstance(data, OpaqueView):
-            got = type(data.given).__name__
-            raise ValueError(
-                f"data must be a Dataset, got {got}; wrap it as InMemory(rows, labels)"
-            )
+        require_records(data)
         if data.width < self.query.columns:
             raise ValueError(
                 f"data must have at least {self.query.columns} columns, got {data.width}"

@@ -20,7 +20,7 @@ from dpfit.core import (
     Step,
     Work,
 )
-from dpfit.data.view import View
+from dpfit.data.view import View, require_records
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.user_means import Query, Rows, UserMean
@@ -29,7 +29,6 @@ from dpfit.mechanisms.aggregates.user_vectors import (
     first_radius,
     means_basis,
     one_moves,
-    require_records,
 )
 from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.event import Event

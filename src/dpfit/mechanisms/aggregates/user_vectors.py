@@ -21,7 +21,7 @@ from dpfit.core import Example, Mechanism, Risk, Run, Work
 from dpfit.core.algorithm import DECLARED_N, Requirement
 from dpfit.core.problem import Problem
 from dpfit.data.dataset import InMemory
-from dpfit.data.view import OpaqueView, View
+from dpfit.data.view import View, require_records
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.user_means import Rows, UserMean
 from dpfit.privacy import Assumption, Basis, Budget
@@ -71,12 +71,6 @@ class UserVectors(Spec):
                 f"data must have rows of {self.dimension} entries, got {data.width}; plan for "
                 "that width"
             )
-
-
-def require_records(data: View) -> None:
-    """Refuse data that are not records."""
-    if isinstance(data, OpaqueView):
-        raise ValueError("data must be a Dataset; wrap it as InMemory(rows, labels, users)")
 
 
 @dataclass(frozen=True)
