@@ -21,14 +21,19 @@ _ADDS = {"pure": "pure", "gdp": "mu", "zcdp": "rho"}
 
 
 @pytest.fixture(scope="module")
-def openable():
-    """Every entry that can be opened, with a plan."""
-    plans = {}
-    for row in ENTRIES:
-        plan = _planned(row, row.guarantees[0], row.relations[0])
-        if plan.interactive is not None and not plan.observes:
-            plans[row] = plan
-    return plans
+def planned():
+    """Every entry with a plan."""
+    return {row: _planned(row, row.guarantees[0], row.relations[0]) for row in ENTRIES}
+
+
+@pytest.fixture(scope="module")
+def openable(planned):
+    """The entries whose plans are opened on data."""
+    return {
+        row: plan
+        for row, plan in planned.items()
+        if plan.interactive is not None and not plan.observes
+    }
 
 
 def _planned(row, kind, relation):
@@ -59,6 +64,29 @@ def test_the_cap_holds_for_every_order_of_adversarial_queries(openable):
             queries = plan.interactive.adversarial(data, neighbour)
             for seed in range(6):
                 _attack(plan, data, queries, seed)
+
+
+def test_streams_take_no_batch_beyond_their_horizon_in_any_order(planned):
+    observing = [row for row, plan in planned.items() if plan.observes]
+    assert "prefix_sums" in {row.name for row in observing}
+    for row, relation in [(each, relation) for each in observing for relation in each.relations]:
+        batches = row.load().example(relation).data
+        for kind in row.guarantees:
+            plan = _planned(row, kind, relation)
+            for seed in range(3):
+                _feed(plan, batches, np.random.default_rng(seed))
+
+
+def _feed(plan, batches, rng):
+    """Feed random batches of the example, then three more."""
+    session = plan.open(random_state=int(rng.integers(100)))
+    for _ in range(plan.interactive.rounds):
+        session.observe(batches[rng.integers(len(batches))])
+    last = session.last
+    for _ in range(3):
+        with pytest.raises(InteractionClosed):
+            session.observe(batches[rng.integers(len(batches))])
+    np.testing.assert_array_equal(session.last, last)
 
 
 def _attack(plan, data, queries, seed):
