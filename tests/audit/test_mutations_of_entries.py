@@ -163,8 +163,8 @@ TIGHT = {
     "asap_perturb": lambda: sampled("asap_perturb"),
     "posterior_release": lambda: sampled("posterior_release"),
 }
-DEAR = ("asap_perturb", "posterior_release")
-"""A sample takes a fraction of a millisecond, forty thousand of them take long."""
+DEAR = ("asap_perturb", "posterior_release", "preconditioned_gd, matrix")
+"""Forty thousand samples or matrices take long."""
 
 
 @pytest.mark.parametrize(
