@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfit.core import Minimize, Run, plan_from_json
-from dpfit.data.dataset import InMemory
+from dpfit.data.dataset import Blocks, InMemory
 from dpfit.data.view import View
 from dpfit.losses import Bounds, Huber, Logistic, Squared
 from dpfit.noise import Source
@@ -96,6 +96,35 @@ def test_one_record_is_in_one_phase(relation):
 def test_solvers_without_a_centred_ridge_and_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         localized.plan(problem_of(), Budget(mu=1.0), **options)
+
+
+@pytest.mark.parametrize("preset", ["halving", "copies"])
+def test_parts_of_a_file_cannot_be_visited_by_blocks(preset):
+    """Blocks of a part would be no whole blocks: this is known before any record is read."""
+    with pytest.raises(ValueError, match="stage on a part of the data.*leave by_blocks out"):
+        localized.plan(
+            problem_of(), Budget(mu=1.0), solver=phased_sgd.using(by_blocks=True), preset=preset
+        )
+
+
+def test_phases_on_all_records_of_a_file_are_visited_by_blocks():
+    rows, read = np.random.default_rng(1).normal(size=(1000, 2)), []
+
+    def block(number):
+        read.append(number)
+        return rows[100 * number : 100 * (number + 1)], np.ones(100)
+
+    data = Blocks(1000, 2, lambda: map(block, range(10)), None, 100, block)
+    plan = localized.plan(
+        problem_of(),
+        Budget(mu=1.0),
+        solver=phased_sgd.using(by_blocks=True),
+        preset="same_records",
+    )
+    assert np.isfinite(plan.run(data, random_state=1).output).all()
+    assert sorted(read) == sorted([*range(10)] * len(plan.stages))
+    whole = localized.plan(problem_of(), Budget(mu=1.0), solver=phased_sgd)
+    assert np.isfinite(whole.run(data, random_state=1).output).all()
 
 
 def test_too_few_records_and_losses_without_a_bound_are_refused():

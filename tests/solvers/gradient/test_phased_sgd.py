@@ -573,6 +573,14 @@ def test_by_blocks_a_file_is_read_once():
     plan.run(held, random_state=1)  # data in memory have positions of their own
 
 
+def test_by_blocks_mapped_rows_of_a_file_are_read_once_for_the_map_and_once_for_the_phases():
+    data, _, read = in_blocks()
+    plan = phased_sgd.plan(problem_of(Logistic(), 1000), BUDGET, mapped=True, by_blocks=True)
+    assert len(plan.plan.stages[1].plan.mechanisms) > 1
+    plan.run(data, random_state=1)
+    assert sorted(read) == sorted([*range(16)] * 2)
+
+
 def test_by_blocks_each_record_is_visited_once_by_one_phase():
     data, held, _ = in_blocks()
     view, seen = View(data, "replace", "record", Source(2)).by_blocks(), []

@@ -81,6 +81,12 @@ class BlockOrder(Transformation):
     def transform(self, data: View, run: Run) -> View:
         return data.by_blocks()
 
+    def check_part(self) -> None:
+        raise ValueError(
+            "by_blocks orders the blocks of a whole file, and a stage on a part of the data sees "
+            "no whole file; leave by_blocks out"
+        )
+
     def basis(self, inner: Basis) -> Basis:
         if (inner.relation, inner.unit) != ("replace", "record"):
             raise ValueError(
