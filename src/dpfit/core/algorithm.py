@@ -311,3 +311,13 @@ _KINDS = {
 }
 
 Minimizer = Algorithm[Minimize]
+
+
+def minimizer(name: str, value: object) -> Minimizer:
+    """Return the value of an option that must be a minimizer; ValueError if it is none."""
+    if not isinstance(value, Algorithm) or not issubclass(Minimize, value.solves):
+        raise ValueError(
+            f"{name} must be an Algorithm that minimizes, got {value!r}; pass the object, "
+            "noisy_gd.using(max_passes=100) for example"
+        )
+    return value

@@ -92,6 +92,9 @@ class Composition(Plan):
         object.__setattr__(self, "stages", inner)
         _ = self.own_basis  # mixed relations and units are refused here
         for stage in self.stages:
+            if stage.part is not None:
+                for transformation in stage.plan.transformations:
+                    transformation.check_part()
             if stage.binding is not None:
                 stage.binding.check(stage.plan)
 

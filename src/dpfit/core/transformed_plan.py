@@ -34,6 +34,9 @@ class Transformation(Spec, ABC):
     def transform(self, data: View, run: Run) -> View:
         """Return the data that the plan behind it sees."""
 
+    def check_part(self) -> None:
+        """Refuse to transform a part of the data, if the transformation needs all of them."""
+
     def inverse(self, value: Any) -> object:
         """Return the value of the plan in the caller's terms."""
         return value

@@ -135,11 +135,11 @@ class Dataset(ABC):
 
     def map(self, rowwise: RowMap) -> Dataset:
         """Return mapped records, public ones included; files are mapped as they are read."""
+        return self._mapped_as_read(rowwise)
 
+    def _mapped_as_read(self, rowwise: RowMap) -> Blocks:
         def read() -> Iterator[Block]:
-            for chunk in self.chunks():
-                mapped = _mapped_chunk(rowwise, chunk)
-                yield mapped.rows, mapped.labels, *(() if mapped.users is None else (mapped.users,))
+            return (_as_block(_mapped_chunk(rowwise, chunk)) for chunk in self.chunks())
 
         return Blocks(self.n, rowwise.width(self.width), read, _mapped_public(self, rowwise))
 
@@ -426,6 +426,17 @@ class Blocks(Dataset):
         if (self.block_size is None) != (self.read_block is None):
             raise ValueError("block_size and read_block go together; pass both or neither")
 
+    def map(self, rowwise: RowMap) -> Dataset:
+        """Return records that are mapped as they are read; blocks stay blocks."""
+        mapped, size, read_block = self._mapped_as_read(rowwise), self.block_size, self.read_block
+        if size is None or read_block is None:
+            return mapped
+
+        def read_mapped(number: int) -> Block:
+            return _as_block(_mapped_chunk(rowwise, _as_chunk(read_block(number), number * size)))
+
+        return replace(mapped, block_size=size, read_block=read_mapped)
+
     def take(self, index: npt.ArrayLike) -> Chunk:
         wanted = self._checked(as_index(index))
         if self.block_size is None or self.read_block is None or not len(wanted):
@@ -433,9 +444,8 @@ class Blocks(Dataset):
         number = int(wanted[0]) // self.block_size
         if np.any(wanted // self.block_size != number):
             return super().take(wanted)
-        rows, labels, *users = self._block(number, self.read_block)
         start = number * self.block_size
-        return Chunk(rows, labels, start, _ids(users[0]) if users else None, wanted - start)
+        return replace(_as_chunk(self._block(number, self.read_block), start), index=wanted - start)
 
     def _block(self, number: int, read: Callable[[int], Block]) -> Block:
         """Return a block; the last one is kept, since a part may end inside of it."""
@@ -456,9 +466,10 @@ class Blocks(Dataset):
 
     def chunks(self) -> Iterator[Chunk]:
         start = 0
-        for rows, labels, *users in self.read():
-            yield Chunk(rows, labels, start, _ids(users[0]) if users else None)
-            start += len(labels)
+        for block in self.read():
+            chunk = _as_chunk(block, start)
+            yield chunk
+            start += len(chunk)
 
 
 def records_of(
@@ -562,6 +573,15 @@ def _mapped_chunk(rowwise: RowMap, chunk: Chunk) -> Chunk:
         # Neither number is quoted: under add/remove they are private.
         raise ValueError("a row map must return one record for each record")
     return mapped
+
+
+def _as_chunk(block: Block, start: int) -> Chunk:
+    rows, labels, *users = block
+    return Chunk(rows, labels, start, _ids(users[0]) if users else None)
+
+
+def _as_block(chunk: Chunk) -> Block:
+    return chunk.rows, chunk.labels, *(() if chunk.users is None else (chunk.users,))
 
 
 def _mapped_public(data: Dataset, rowwise: RowMap) -> Dataset | None:

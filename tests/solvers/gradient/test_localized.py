@@ -1,12 +1,13 @@
 """Localization around any solver: the ridge, the parts, the guarantee, and what it refuses."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dpfit.core import Minimize, Run, plan_from_json
-from dpfit.data.dataset import InMemory
+from dpfit.data.dataset import Blocks, InMemory
 from dpfit.data.view import View
 from dpfit.losses import Bounds, Huber, Logistic, Squared
 from dpfit.noise import Source
@@ -89,13 +90,76 @@ def test_one_record_is_in_one_phase(relation):
     ("options", "message"),
     [
         ({"solver": preconditioned_gd}, "preconditioned_gd does not support centre"),
-        ({"preset": "quarters"}, "preset"),
-        ({"ridge": 0.0}, "ridge"),
+        ({"preset": "quarters"}, "preset must be one of"),
+        ({"ridge": 0.0}, "ridge must be"),
+        ({"solver": "noisy_gd"}, "solver must be an Algorithm that minimizes, got 'noisy_gd'"),
+        ({"solver": phased_sgd.using(mapped=True)}, "mapped does not support centre, ridge"),
     ],
 )
 def test_solvers_without_a_centred_ridge_and_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         localized.plan(problem_of(), Budget(mu=1.0), **options)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("budget", [Budget(mu=1.0), Budget(epsilon=1.0)], ids=str)
+def test_a_preset_is_a_row_of_solver_shares_ridges_copies_and_combine(preset, budget):
+    """Every field of a row decides about the plan."""
+    row, problem = PRESETS[preset], problem_of(4000)
+    plan = localized.plan(problem, budget, preset=preset, ridge=0.01)
+    assert plan.shares == row.shares
+    assert len(plan.stages) == len(row.ridges)
+    expected = row.pure_solver if budget.kind == "pure" else row.solver
+    for stage, times, share in zip(
+        plan.stages, row.ridges, row.shares or (1.0,) * len(row.ridges), strict=True
+    ):
+        copies = stage.plan.stages if row.copies > 1 else (stage,)
+        assert len(copies) == row.copies
+        for copy in copies:
+            mechanism = copy.plan.mechanism
+            known = replace(mechanism.problem, ridge=0.01 * times)
+            assert known.n == pytest.approx(4000 * share / row.copies, abs=1)
+            within = budget if row.shares else budget.per_call(len(row.ridges))
+            assert copy.plan == expected.plan(known, within).inner()
+        if row.copies > 1:
+            assert stage.plan.combine == row.combine
+
+
+def test_a_row_that_is_added_is_a_preset(monkeypatch):
+    added = PRESETS["copies"]._replace(shares=(0.7, 0.3), ridges=(1.0, 3.0), copies=2)
+    monkeypatch.setitem(PRESETS, "added", added)
+    plan = localized.plan(problem_of(), Budget(mu=1.0), preset="added", ridge=0.5)
+    ridges = [stage.plan.stages[1].plan.mechanism.problem.ridge for stage in plan.stages]
+    assert (plan.shares, ridges) == ((0.7, 0.3), [0.5, 1.5])
+
+
+@pytest.mark.parametrize("preset", ["halving", "copies"])
+def test_parts_of_a_file_cannot_be_visited_by_blocks(preset):
+    """Blocks of a part would be no whole blocks: this is known before any record is read."""
+    with pytest.raises(ValueError, match=r"stage on a part of the data.*leave by_blocks out"):
+        localized.plan(
+            problem_of(), Budget(mu=1.0), solver=phased_sgd.using(by_blocks=True), preset=preset
+        )
+
+
+def test_phases_on_all_records_of_a_file_are_visited_by_blocks():
+    rows, read = np.random.default_rng(1).normal(size=(1000, 2)), []
+
+    def block(number):
+        read.append(number)
+        return rows[100 * number : 100 * (number + 1)], np.ones(100)
+
+    data = Blocks(1000, 2, lambda: map(block, range(10)), None, 100, block)
+    plan = localized.plan(
+        problem_of(),
+        Budget(mu=1.0),
+        solver=phased_sgd.using(by_blocks=True),
+        preset="same_records",
+    )
+    assert np.isfinite(plan.run(data, random_state=1).output).all()
+    assert sorted(read) == sorted([*range(10)] * len(plan.stages))
+    whole = localized.plan(problem_of(), Budget(mu=1.0), solver=phased_sgd)
+    assert np.isfinite(whole.run(data, random_state=1).output).all()
 
 
 def test_too_few_records_and_losses_without_a_bound_are_refused():

@@ -210,6 +210,8 @@ def test_invalid_numbers_are_refused():
         sparse_descent.plan(problem_of(), Budget(mu=0.5), columns=41)
     with pytest.raises(ValueError, match="columns"):
         sparse_descent.plan(problem_of(), Budget(mu=0.5), columns=0)
+    with pytest.raises(ValueError, match="solver must be an Algorithm that minimizes"):
+        sparse_descent.plan(problem_of(), Budget(mu=0.5), solver="noisy_gd")
     with pytest.raises(ValueError, match="share must lie"):
         sparse_descent.plan(problem_of(), Budget(mu=0.5), share=1.0)
 

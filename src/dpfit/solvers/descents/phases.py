@@ -140,6 +140,22 @@ class Phases:
         times = np.array(TUNING.times) / isotropic_curvature(problem, self.clip_norm)
         return np.unique(np.minimum(times, most))
 
+    def checked_time(self, time: float) -> Floats:
+        """Return the caller's time as the only one of a search; ValueError if steps expand."""
+        problem = self.problem
+        constants = problem.constants(self.relation, everywhere=True)
+        # The smoothing of a kink follows the step size: only a ridge limits it, and near that
+        # limit no width is left.
+        smoothness, slack = (constants.smoothness, 2.0**-40) if constants.smooth else (0.0, 1e-3)
+        curvature = problem.ridge + smoothness
+        most = 2 * (1 - slack) / (curvature * self.step_size(1.0)) if curvature else math.inf
+        if not positive("time", time) <= most:
+            raise ValueError(
+                f"time must be at most {most:.4g}, got {time!r}: longer steps expand distances "
+                "between neighbours; reduce time, or leave it out"
+            )
+        return np.array([float(time)])
+
     def risk_on(self, design: Design, times: Floats) -> Floats:
         """Return the predicted excess risk on a reference design for each time of the first phase.
 

@@ -25,12 +25,12 @@ from dpfit.core import (
     Stage,
     StartAt,
 )
-from dpfit.core.algorithm import BOUNDED
+from dpfit.core.algorithm import BOUNDED, Minimizer, minimizer
 from dpfit.core.examples import opposite_records
 from dpfit.data.view import part_sizes
 from dpfit.privacy import Budget, calibrate
 from dpfit.privacy.event import Gaussian
-from dpfit.privacy.validate import integer, option, positive
+from dpfit.privacy.validate import option, positive
 from dpfit.solvers.descents.scales import parameter_scale
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
@@ -49,21 +49,58 @@ class Nearest(Combine):
 
 
 class Preset(NamedTuple):
-    """A row of the table: fractions of the records, growth of the ridge, copies of the solver.
+    """A row of the table of schedules; a caller's ``solver`` takes the place of the row's.
 
-    Without ``shares`` all ``phases`` read all records and share the budget.
+    Parameters
+    ----------
+    solver, pure_solver : Algorithm
+        What solves a phase, and what does so for pure epsilon.
+    shares : tuple of float
+        Fraction of the records in each phase. Empty: all phases read all records and share the
+        budget.
+    ridges : tuple of float
+        Ridge of each phase over that of the first one; one number for each phase.
+    copies : int
+        Number of disjoint parts of a phase that the solver sees apart.
+    combine : Combine
+        What a phase releases of its copies.
     """
 
+    solver: Minimizer
+    pure_solver: Minimizer
     shares: tuple[float, ...]
-    growth: float
-    copies: int = 1
-    phases: int = 1
+    ridges: tuple[float, ...]
+    copies: int
+    combine: Combine
 
+
+_DESCENT = noisy_gd.using(max_passes=100)
 
 PRESETS = {
-    "halving": Preset((1 / 2, 1 / 4, 1 / 8, 1 / 8), growth=8.0),
-    "copies": Preset((1 / 2, 1 / 4, 1 / 4), growth=8.0, copies=3),
-    "same_records": Preset((), growth=8.0, phases=3),
+    "halving": Preset(
+        solver=_DESCENT,
+        pure_solver=output_perturbation,
+        shares=(1 / 2, 1 / 4, 1 / 8, 1 / 8),
+        ridges=(1.0, 8.0, 64.0, 512.0),
+        copies=1,
+        combine=Last(),
+    ),
+    "copies": Preset(
+        solver=_DESCENT,
+        pure_solver=output_perturbation,
+        shares=(1 / 2, 1 / 4, 1 / 4),
+        ridges=(1.0, 8.0, 64.0),
+        copies=3,
+        combine=Nearest(),
+    ),
+    "same_records": Preset(
+        solver=_DESCENT,
+        pure_solver=output_perturbation,
+        shares=(),
+        ridges=(1.0, 8.0, 64.0),
+        copies=1,
+        combine=Last(),
+    ),
 }
 """Schedules by name; "halving" is [Liu24] Algorithm 5 with times that fall fourfold."""
 
@@ -80,10 +117,10 @@ class Localized(Algorithm[Minimize]):
     Parameters
     ----------
     preset : {"halving", "copies", "same_records"}, default="halving"
-        Row of `PRESETS`: fractions of the records, growth of the ridge, copies of the solver.
+        Row of `PRESETS`: fractions of the records, ridges, copies of the solver, and the solver.
     solver : Algorithm, optional
-        A minimizer that supports a ridge around a centre. By default `noisy_gd` with 100 passes, or
-        `output_perturbation` for pure epsilon.
+        A minimizer that supports a ridge around a centre. By default that of the preset: `noisy_gd`
+        with 100 passes, or `output_perturbation` for pure epsilon.
     ridge : float, optional
         Ridge of the first phase. By default the step size of [Liu24] Algorithm 5 sets it, times 10,
         for a parameter of usual size.
@@ -111,50 +148,49 @@ class Localized(Algorithm[Minimize]):
         budget: Budget,
         *,
         preset: str = "halving",
-        solver: Algorithm[Minimize] | None = None,
+        solver: Minimizer | None = None,
         ridge: float | None = None,
     ) -> Plan:
         """Return the phases of the preset, each around the output of the one before."""
-        chosen = PRESETS[option("preset", preset, tuple(PRESETS))]
-        if solver is None:
-            descent = noisy_gd.using(max_passes=100)
-            solver = output_perturbation if budget.kind == "pure" else descent
-        phases = len(chosen.shares) or chosen.phases
-        sizes = part_sizes(problem.n, chosen.shares) if chosen.shares else (problem.n,) * phases
-        if min(sizes) < chosen.copies:
+        row = PRESETS[option("preset", preset, tuple(PRESETS))]
+        usual = row.pure_solver if budget.kind == "pure" else row.solver
+        solver = minimizer("solver", usual if solver is None else solver)
+        phases, shared = len(row.ridges), not row.shares
+        sizes = (problem.n,) * phases if shared else part_sizes(problem.n, row.shares)
+        if min(sizes) < row.copies:
             raise ValueError(
-                f"preset {preset!r} needs a record for each copy of the solver, got n = "
+                f"preset={preset!r} needs a record for each copy of the solver, got n = "
                 f"{problem.n}; use noisy_gd on all records"
             )
-        each = budget if chosen.shares else budget.per_call(phases)
+        each = budget.per_call(phases) if shared else budget
         first = default_ridge(problem, each, sizes[0]) if ridge is None else ridge
         stages = []
-        for i, size in enumerate(sizes):
+        for i, (size, times) in enumerate(zip(sizes, row.ridges, strict=True)):
             # The centre is bound late. Set here, too, it refuses a solver that ignores centres.
             around = replace(
                 problem,
                 n=size,
-                ridge=positive("ridge", first) * chosen.growth**i,
+                ridge=positive("ridge", first) * times,
                 centre=tuple(problem.origin.tolist()),
             )
-            plan = _copies(around, each, solver, integer("copies", chosen.copies))
+            plan = _copies(around, each, solver, row)
             binding = StartAt(f"phase {i - 1}", ("centre", "start")) if i else None
-            stages.append(Stage(f"phase {i}", plan, binding, part=i if chosen.shares else None))
-        return Composition(tuple(stages), chosen.shares, Last())
+            stages.append(Stage(f"phase {i}", plan, binding, part=None if shared else i))
+        return Composition(tuple(stages), row.shares, Last())
 
     def example(self, relation: str) -> Example:
         """Return records of which one points the other way, or leaves."""
         return opposite_records(relation)
 
 
-def _copies(problem: Minimize, budget: Budget, solver: Algorithm[Minimize], copies: int) -> Plan:
-    """Return one plan, or copies of it on disjoint parts of which the nearest is released."""
-    if copies == 1:
+def _copies(problem: Minimize, budget: Budget, solver: Minimizer, row: Preset) -> Plan:
+    """Return one plan, or copies of it on disjoint parts, combined."""
+    if row.copies == 1:
         return solver.plan(problem, budget)
-    shares = (1 / copies,) * copies
+    shares = (1 / row.copies,) * row.copies
     plans = [solver.plan(replace(problem, n=n), budget) for n in part_sizes(problem.n, shares)]
     stages: Any = (Stage(f"copy {j}", plan, part=j) for j, plan in enumerate(plans))
-    return Composition(tuple(stages), shares, Nearest())
+    return Composition(tuple(stages), shares, row.combine)
 
 
 def default_ridge(problem: Minimize, budget: Budget, size: int) -> float:

@@ -39,7 +39,7 @@ from dpfit.geometry.l2_ball import L2Ball
 from dpfit.geometry.symmetric import pack
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import Composed, Gaussian
-from dpfit.privacy.validate import integer, positive
+from dpfit.privacy.validate import integer
 from dpfit.solvers.descents.phases import TUNING, candidates, least_records, shares_of
 from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.second_moments import (
@@ -81,6 +81,12 @@ class BlockOrder(Transformation):
 
     def transform(self, data: View, run: Run) -> View:
         return data.by_blocks()
+
+    def check_part(self) -> None:
+        raise ValueError(
+            "by_blocks orders the blocks of a whole file, and a stage on a part of the data sees "
+            "no whole file; leave by_blocks out"
+        )
 
     def basis(self, inner: Basis) -> Basis:
         if (inner.relation, inner.unit) != ("replace", "record"):
@@ -144,6 +150,8 @@ class PhasedSGD(Algorithm[Minimize]):
 
     Parameters
     ----------
+    max_passes : int, optional
+        Refuse a plan that takes more passes than this.
     phases : int, optional
         Number of phases; by default the one with the least predicted risk, up to 4.
     time : float, optional
@@ -185,7 +193,7 @@ class PhasedSGD(Algorithm[Minimize]):
         problem: Minimize,
         budget: Budget,
         *,
-        max_passes: int = 1,
+        max_passes: int | None = None,
         phases: int | None = None,
         time: float | None = None,
         clip_norm: float | None = None,
@@ -193,11 +201,16 @@ class PhasedSGD(Algorithm[Minimize]):
         by_blocks: bool = False,
     ) -> Plan:
         """Return phases; their number and length have the least predicted risk."""
-        integer("max_passes", max_passes)
+        needed = 2 if mapped else 1
+        if integer("max_passes", needed if max_passes is None else max_passes) < needed:
+            raise ValueError(
+                f"mapped takes {needed} passes, got max_passes={max_passes}; raise max_passes, or "
+                "leave mapped out"
+            )
         counts = range(1, TUNING.most_phases + 1) if phases is None else [integer("phases", phases)]
         if problem.n < least_records(counts[0]):
             raise ValueError(
-                f"{counts[0]} phases need n of at least {least_records(counts[0])}, got n = "
+                f"phases={counts[0]} needs n of at least {least_records(counts[0])}, got n = "
                 f"{problem.n}; reduce phases, or use noisy_gd"
             )
         plan = self._mapped if mapped else self._phases
@@ -210,7 +223,7 @@ class PhasedSGD(Algorithm[Minimize]):
     ) -> Composition:  # fmt: skip
         """Return the phases with the least predicted risk."""
         found = [
-            each.best(each.times() if time is None else np.array([positive("time", time)]))
+            each.best(each.times() if time is None else each.checked_time(time))
             for each in candidates(problem, budget, counts, clip_norm, mapped)
         ]
         best = min(found, key=lambda each: each.score)
@@ -230,8 +243,8 @@ class PhasedSGD(Algorithm[Minimize]):
         """Return second moments, then phases on rows that they make isotropic."""
         if problem.facts:
             raise ValueError(
-                "mapped needs no ridge, centre, domain or trust ball: they change their form "
-                "behind the map; leave mapped out"
+                f"mapped does not support {', '.join(sorted(problem.facts))}: behind the map they "
+                "would change their form; leave mapped out"
             )
         if budget.kind == "pure":
             raise ValueError("mapped needs a delta, mu or rho; leave it out for pure epsilon")

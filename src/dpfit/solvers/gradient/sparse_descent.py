@@ -31,7 +31,7 @@ from dpfit.core import (
     TransformedPlan,
     Tuning,
 )
-from dpfit.core.algorithm import DECLARED_N, Minimizer, Requirement
+from dpfit.core.algorithm import DECLARED_N, Minimizer, Requirement, minimizer
 from dpfit.data.chunk import Chunk
 from dpfit.data.dataset import InMemory
 from dpfit.data.view import View
@@ -218,6 +218,7 @@ class SparseDescent(Algorithm[Minimize]):
         choose = Step(
             Descent(problem, choice, Corners(k, candidates, ball.norm_bound)), choice_basis(budget)
         )
+        minimizer("solver", solver)
         options = {"max_passes": max_passes - k} if "max_passes" in solver.options else {}
         few = plan_few(solver, problem, k, budget.remaining_after(choose.event), options)
         fit = TransformedPlan.of(ChosenColumns(tuple(range(k)), ball), few.last_only())
