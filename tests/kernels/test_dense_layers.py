@@ -115,6 +115,25 @@ def test_no_neighbour_of_a_few_wild_records_moves_the_sum_further_than_declared(
         assert 0.9 * CLIP / GRID.step < found[1] <= allowed[1]
 
 
+@pytest.mark.parametrize("clip", [1e-100, 1e-25, 0.7, 1e25, 1e100])
+def test_gradients_of_any_scale_are_scaled_into_the_ball(clip):
+    """Squares that underflow in one factor must not hide what the other factor makes of it."""
+    scales = [0.0, 1e-300, 1e-162, 1e-154, 1e-100, 1e-30, 1.0, 1e30, 1e100, 1e150, 1e200]
+    pairs = [*itertools.product(scales, scales), (np.nan, 1.0), (1.0, np.nan), (np.inf, 0.0)]
+    entered, slopes = np.array(pairs).T[:, :, np.newaxis] * [[[1.0, -0.6]], [[0.8, 0.3]]]
+    with np.errstate(all="ignore"):
+        weights = dense.record_weights(
+            dense.ghost_norms([entered], [slopes]), np.full(len(pairs), True), clip
+        )
+    for i, pair in enumerate(pairs):
+        one = slice(i, i + 1)
+        added = dense.weighted_sum([entered[one]], [slopes[one]], weights[one])
+        assert math.hypot(*added.tolist()) <= 1.0, pair
+        exact = math.hypot(*entered[i].tolist(), 1.0) * math.hypot(*slopes[i].tolist()) / clip
+        if pair[0] <= 1e100 and 1e-100 <= pair[1] <= 1e30:
+            assert math.hypot(*added.tolist()) == pytest.approx(min(1.0, exact), rel=1e-9), pair
+
+
 HONEST_SUM, HONEST_WEIGHTS, HONEST_NORMS = (
     dense.weighted_sum, dense.record_weights, dense.ghost_norms
 )  # fmt: skip

@@ -99,6 +99,38 @@ def test_no_neighbour_of_a_few_wild_records_moves_the_sum_further_than_declared(
     assert CLIP / GRID.step < replaced <= 2 * CLIP / GRID.step + 2 * half
 
 
+@pytest.mark.parametrize("dtype", LOSSES)
+@pytest.mark.parametrize("clip", [1e-90, 1e-25, 1e-8, 1e8, 1e25, 1e90])
+def test_no_clip_norm_is_too_small_or_too_large_for_the_norms(dtype, clip):
+    """Norms around the clip norm, and far from it, whose squares float32 could not hold."""
+    scaled = clip * np.array([[3.0, -4.0, 1.0], [0.3, 0.1, 0.2], [1.0, 1e-9, 0.0], [0, 0.9, 0.9]])
+    grid, rows = Grid(math.frexp(clip)[1] - 28), np.concatenate([WILD, scaled, scaled * 1e9])
+    found = {
+        picks: clipped_sum(
+            rows[list(picks)],
+            np.zeros(len(picks)),
+            np.zeros(3),
+            LOSSES[dtype],
+            clip=clip,
+            grid=grid,
+        )
+        for picks in itertools.combinations_with_replacement(range(len(rows)), 2)
+    }
+    half = grid.rounding(3, "l2") / 2 / grid.step
+    moves = [
+        math.hypot(*(total - found[tuple(sorted((i, picks[0])))]).tolist())
+        for picks, total in found.items()
+        for i in range(len(rows))
+    ]
+    assert max(moves) <= 2 * clip / grid.step + 2 * half
+    # In the type of the model rows may be infinite, and so are dropped.
+    with np.errstate(over="ignore"):
+        exact = clip_gradients(rows.astype(dtype), clip)
+    for (i, j), total in found.items():
+        off = np.abs(total * grid.step - exact[i] - exact[j]).max()
+        assert off <= clip * 2e-7
+
+
 def without_a_layer(terms):
     return jax.numpy.sqrt(jax.numpy.sum(terms[:, :2] ** 2, axis=1))
 

@@ -11,6 +11,7 @@ from dpfit.data.dataset import InMemory
 from dpfit.ledger import Ledger
 from dpfit.losses import Bounds, JaxLoss
 from dpfit.privacy import Budget
+from dpfit.solvers.gradient.dp_sgd import dp_sgd
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.perturbation.output_perturbation import output_perturbation
 
@@ -110,6 +111,107 @@ def test_functions_that_are_no_losses_are_refused_when_planned(function, match):
     with pytest.raises(ValueError, match=match) as error:
         planned(loss)
     assert "function" in str(error.value)
+
+
+def read_by(host):
+    """Losses that hand their record to the function ``host`` of the interpreter."""
+    jnp, row = jax.numpy, jax.ShapeDtypeStruct((3,), np.float32)
+
+    def printed(p, e):
+        jax.debug.print("{}", e[1])
+        return network(p, e)
+
+    def debugged(p, e):
+        # Inside a branch of a compiled part of the loss.
+        jax.lax.cond(e[1] > 0, jax.jit(lambda: jax.debug.callback(host, e[0])), lambda: None)
+        return network(p, e)
+
+    def ordered(p, e):
+        jax.experimental.io_callback(host, None, e[0], ordered=True)
+        return network(p, e)
+
+    def pure(p, e):
+        same = jax.pure_callback(host, row, e[0], vmap_method="sequential")
+        return network(p, (jax.lax.stop_gradient(same), e[1]))
+
+    def in_a_loop(p, e):
+        def add(i, total):
+            return total + jax.pure_callback(host, row, e[0], vmap_method="sequential")[i]
+
+        return network(p, e) + jax.lax.fori_loop(0, 3, add, jnp.float32(0))
+
+    derivative = jax.custom_vjp(network)
+
+    def backward(kept, slope):
+        jax.debug.callback(host, kept[1][0])
+        return jax.tree_util.tree_map(jnp.zeros_like, kept)
+
+    derivative.defvjp(lambda p, e: (network(p, e), (p, e)), backward)
+    batches = jax.custom_batching.custom_vmap(lambda row: row.sum())
+
+    @batches.def_vmap
+    def in_a_batch(size, batched, rows):
+        jax.debug.callback(host, rows)
+        return rows.sum(axis=1), True
+
+    held = jax.new_ref(jnp.zeros(3, "float32"))
+
+    def kept_outside(p, e):
+        held[...] = e[0]
+        return network(p, e)
+
+    def stopped(p, e):
+        return network(p, e) + batches(jax.lax.stop_gradient(e[0]))
+
+    return [
+        (printed, "debug_print"), (debugged, "debug_callback"), (ordered, "io_callback"),
+        (pure, "pure_callback"), (in_a_loop, "pure_callback"), (derivative, "debug_callback"),
+        (stopped, "debug_callback"), (kept_outside, "WriteEffect"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "name"), read_by(print), ids=lambda each: str(each)[:20])
+def test_functions_that_hand_records_to_the_interpreter_are_refused(function, name):
+    hint = f"must not hand records to code outside of JAX, got {name}; remove callbacks"
+    loss = JaxLoss(function=function, template=TEMPLATE)
+    for algorithm in (noisy_gd, dp_sgd):
+        problem = Minimize(n=40, loss=loss, bounds=Bounds(2.0, -1.0, 1.0), n_features=3)
+        with pytest.raises(ValueError, match=hint):
+            algorithm.plan(problem, BUDGET)
+
+
+@pytest.mark.parametrize("algorithm", [noisy_gd, dp_sgd])
+def test_a_stored_plan_refuses_an_edit_that_prints_records(algorithm):
+    """A named version stands for the code, so the fingerprint does not see the edit."""
+    before, after = (
+        JaxLoss(function=function, template=TEMPLATE, name="mine", version="1")
+        for function in (network, read_by(print)[0][0])
+    )
+    problem = Minimize(n=40, loss=before, bounds=Bounds(2.0, -1.0, 1.0), n_features=3)
+    plan = plan_from_json(algorithm.plan(problem, BUDGET).to_json())
+    with pytest.raises(ValueError, match="must not hand records"):
+        plan.with_loss(after)
+
+
+def test_functions_may_draw_loop_branch_and_keep_arrays_of_their_own():
+    def busy(p, e):
+        own = jax.new_ref(jax.numpy.zeros((), "float32"))
+        own[...] = p["out"][0] * jax.random.normal(jax.random.key(0), dtype="float32")
+        rest = jax.lax.scan(lambda total, x: (total + x, None), own[...], e[0])[0]
+        return jax.checkpoint(network)(p, e) + jax.lax.cond(
+            e[1] > 0, lambda: rest, lambda: 0 * rest
+        )
+
+    assert planned(JaxLoss(function=busy, template=TEMPLATE)).work.passes == 3
+
+
+def test_a_function_object_that_has_no_hash_is_refused_with_a_hint():
+    class Layers(list):
+        def __call__(self, p, e):
+            return network(p, e)
+
+    with pytest.raises(ValueError, match="function must be hashable, got an object of Layers"):
+        JaxLoss(function=Layers(), template=TEMPLATE)
 
 
 def test_another_shape_of_parameters_at_run_time_is_refused():

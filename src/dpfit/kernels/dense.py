@@ -8,7 +8,8 @@ each layer.
 
 Why the declared sensitivity holds for any input. Norm, quotient and product of a record are
 rounded: the C of `dpfit.kernels.bounds` is shrunk by ``(d + 16) 2**-53`` for this, so a scaled
-record is a vector of norm at most 1. Records whose norm is not finite add zero. By the theorem of
+record is a vector of norm at most 1. Each square of an entry of ``delta`` counts with 2**-1022
+more, the most that underflow takes. Records whose norm is not finite add zero. By the theorem of
 `dpfit.kernels.rounding` the computed sum of a chunk is off by at most ``gamma(m + 1) m``, whatever
 the order of additions; two neighbouring sums err by at most twice this number. So records are
 scaled to ``C (1 - 2**-32)``, which covers ``2 gamma(m + 1) m < 2**-35``. Sums of chunks are rounded
@@ -40,6 +41,9 @@ CHUNK = 256
 
 MARGIN = 1 - 2.0**-32
 """Factor of the clip norm that covers the rounding errors of the sum of a chunk."""
+
+TINY = float(np.finfo(np.float64).smallest_normal)
+"""What a square loses by underflow, at most, gradual or not."""
 
 
 def gradients(
@@ -102,10 +106,17 @@ def chunk_sum(
 
 
 def ghost_norms(entered: Sequence[Floats], slopes: Sequence[Floats]) -> Floats:
-    """Return the norm of each record's gradient; infinite or NaN if it is not finite."""
+    """Return a bound on each record's gradient norm; infinite or NaN if it is not finite.
+
+    It is the norm up to rounding. Where squares underflow it is larger: ``a`` may be so large that
+    the gradient is not small.
+    """
     with np.errstate(all="ignore"):
         return np.sqrt(
-            sum(_squares(d) * (_squares(a) + 1) for a, d in zip(entered, slopes, strict=True))
+            sum(
+                (_squares(d) + d.shape[1] * TINY) * (_squares(a) + 1)
+                for a, d in zip(entered, slopes, strict=True)
+            )
         )
 
 

@@ -321,6 +321,14 @@ class JaxLoss(DeclaredLoss):
         super().__post_init__()
         if not callable(self.function):
             raise ValueError(f"function must be callable, got {type(self.function).__name__}")
+        try:
+            hash(self.function)
+        except TypeError:
+            # Compiled functions are kept by the function that they were made of.
+            raise ValueError(
+                f"function must be hashable, got an object of {type(self.function).__name__}; "
+                "define a function that calls it, and pass its arrays as the template"
+            ) from None
         if self._flat is not None:
             object.__setattr__(self, "template_fingerprint", self._flat.fingerprint)
 

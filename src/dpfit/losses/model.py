@@ -8,7 +8,7 @@ use. Errors of this module are raised when a problem is planned: no record is re
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from importlib import import_module
@@ -24,6 +24,16 @@ Floats = NDArray[np.float64]
 Function = Callable[..., ArrayLike]
 
 MISSING = 'JaxLoss needs JAX, an optional extra: pip install "dpfit[jax]"'
+
+
+_TRACED = 2
+"""Examples of the batch that is traced."""
+
+_OUTLETS = ("debug_print", "infeed", "outfeed", "outside_call", "ffi_call", "call_tf")
+"""Primitives, beside those named after callbacks, by which values leave a compiled program."""
+
+_LOCAL_EFFECT = "InternalMutableArrayEffect"
+"""The effect of a mutable array that is made inside the function, and does not outlive it."""
 
 
 class Template(NamedTuple):
@@ -93,19 +103,38 @@ def _float_array(name: str, leaf: Any) -> NDArray[Any]:
 
 
 def check_function(function: Function, size: int, n_features: int, dtype: str) -> None:
-    """Trace a function of flat parameters and one example; ValueError if it is not a loss."""
+    """Trace a function of flat parameters and one example; ValueError if it is not a loss.
+
+    Values and gradients of a batch are traced, too, since they are what runs: a caller's own rules
+    for derivatives and batches appear there only.
+    """
     jax = import_jax()
-    with double_precision():
-        arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((size,), (n_features,), ())]
+
+    def traced(name: str, program: Function, *batch: int) -> tuple[Any, Any]:
+        shapes = ((size,), (*batch, n_features), batch)
+        arrays = (jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
+        make = jax.make_jaxpr(lambda t, row, label: program(t, (row, label)), return_shape=True)
         try:
-            found = jax.eval_shape(lambda t, row, label: function(t, (row, label)), *arrays)
+            found: tuple[Any, Any] = make(*arrays)
         except Exception as error:
             # Nothing but shapes is known here, so the cause tells of no record.
             raise ValueError(
-                f"function cannot be traced by JAX ({type(error).__name__}); write it with "
+                f"{name} cannot be traced by JAX ({type(error).__name__}); write it with "
                 "jax.numpy, as function(parameters, (row, label)) of one example with a row of "
                 f"shape ({n_features},)"
             ) from error
+        return found
+
+    with double_precision():
+        program, returned = traced("function", function)
+        _refuse_callbacks(program)
+        _check_returned(returned)
+        for name, each in (("function", function), ("its gradient", jax.grad(function))):
+            program, _ = traced(f"{name} in a batch", jax.vmap(each, in_axes=(None, 0)), _TRACED)
+            _refuse_callbacks(program)
+
+
+def _check_returned(found: Any) -> None:
     shape, kind = getattr(found, "shape", None), np.dtype(getattr(found, "dtype", object)).kind
     if shape is None or kind != "f":
         got = type(found).__name__ if shape is None else found.dtype
@@ -115,6 +144,35 @@ def check_function(function: Function, size: int, n_features: int, dtype: str) -
             f"function must return one number for one example, got shape {shape}; return the loss "
             "of a single example, without a batch axis"
         )
+
+
+def _refuse_callbacks(program: Any) -> None:
+    """Refuse a traced program that hands values of records to code outside of it."""
+    outlets = sorted(name for name in _primitives(program.jaxpr) if _is_outlet(name))
+    # Effects that are not known are refused: printing, callbacks, arrays outside of the function.
+    effects = {type(effect).__name__ for effect in program.effects} - {_LOCAL_EFFECT}
+    if found := (*outlets, *sorted(effects)):
+        raise ValueError(
+            f"function must not hand records to code outside of JAX, got {found[0]}; remove "
+            "callbacks and jax.debug.print, and debug the function on made-up examples"
+        )
+
+
+def _primitives(part: Any) -> Iterator[str]:
+    """Yield the names of all primitives of a traced program, and of the programs inside it."""
+    if isinstance(part, tuple | list):
+        for each in part:
+            yield from _primitives(each)
+    elif hasattr(part, "eqns"):
+        for equation in part.eqns:
+            yield equation.primitive.name
+            yield from _primitives(tuple(equation.params.values()))
+    elif hasattr(part, "jaxpr"):
+        yield from _primitives(part.jaxpr)
+
+
+def _is_outlet(primitive: str) -> bool:
+    return "callback" in primitive or primitive in _OUTLETS
 
 
 @lru_cache(maxsize=64)
