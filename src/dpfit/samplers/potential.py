@@ -14,6 +14,7 @@ from dpfit.core import Minimize
 from dpfit.data.dataset import Dataset
 from dpfit.geometry.base import Domain
 from dpfit.geometry.whole_space import WholeSpace
+from dpfit.noise import Source
 from dpfit.privacy.validate import non_negative, positive
 
 Floats = NDArray[np.float64]
@@ -22,8 +23,12 @@ _SAFE = 1 - 1e-9
 """Hessians are lowered by more than their rounding error, so that minorants stay below."""
 
 
-class PassesSpentError(Exception):
-    """A potential was asked more often than its cap allows; never leaves a mechanism."""
+_LARGEST_VALUE = 1e100
+"""Sums of losses above this magnitude would overflow in a chain."""
+
+
+class BrokenDeclarationError(Exception):
+    """A potential is no sum of the losses that were declared; never leaves a mechanism."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,27 +69,60 @@ class Potential:
         pull = self.strength * offset
         return values + np.einsum("kj,kj->k", pull, offset) / 2, gradients + pull
 
-    def capped(self, passes: float) -> Potential:
-        """Return the potential that raises `PassesSpentError` after so many points."""
+    def _capped(self, passes: float, slope: float) -> Potential:
+        """Return the potential that raises `BrokenDeclarationError` beyond these limits.
+
+        They are a number of points, and the norm of a gradient.
+        """
         left = passes
 
         def convex(points: Floats) -> tuple[Floats, Floats]:
             nonlocal left
             left -= len(points)
             if left < 0:
-                raise PassesSpentError
-            return self.convex(points)
+                raise BrokenDeclarationError
+            values, gradients = self.convex(points)
+            # Comparisons with nan are false.
+            if not (
+                (np.abs(values) < _LARGEST_VALUE).all()
+                and (np.linalg.norm(gradients, axis=1) <= slope).all()
+            ):
+                raise BrokenDeclarationError
+            return values, gradients
 
         return replace(self, convex=convex)
 
     @property
-    def flat(self) -> Potential:
+    def _flat(self) -> Potential:
         """The quadratic alone, which no record has touched."""
 
         def convex(points: Floats) -> tuple[Floats, Floats]:
             return np.zeros(len(points)), np.zeros_like(points)
 
         return Potential(self.domain, self.strength, self.centre, convex)
+
+    def draw_within(
+        self,
+        passes: float,
+        slope: float,
+        sampler: Any,
+        chains: int,
+        source: Source,
+        progress: Callable[[float], None] | None = None,
+    ) -> Floats:
+        """Return draws of a sampler, or of the quadratic alone where a limit is exceeded.
+
+        Limits are passes, and the norm of a gradient; infinite ``passes`` set none. A sampler
+        exceeds them only if a declaration of the caller is false. To say so would reveal records.
+        """
+        if math.isinf(passes):
+            return np.asarray(sampler.draw(self, chains, source, progress))
+        try:
+            with np.errstate(all="ignore"):
+                capped = self._capped(passes, slope)
+                return np.asarray(sampler.draw(capped, chains, source, progress))
+        except BrokenDeclarationError:
+            return np.asarray(sampler.draw(self._flat, chains, source))
 
     @staticmethod
     def gibbs(problem: Minimize, data: Dataset, inverse_temperature: float) -> Potential:

@@ -64,20 +64,57 @@ def test_a_wrong_declaration_is_found_when_planned(solver):
         solver.plan(problem(wrong), Budget(mu=0.5))
 
 
-@pytest.mark.parametrize("sampler", ["piloted", "auto"])
-def test_a_loss_ten_times_as_steep_on_records_ends_in_bounded_work(sampler):
+CHAINS = [
+    (asap_perturb, {"sampler": "piloted"}),
+    (asap_perturb, {"sampler": "auto"}),
+    (asap_perturb, {"sampler": "proximal"}),
+    (asap_perturb, {"sampler": "rejection"}),
+    (dp_from_sampler_closeness, {}),
+]
+
+
+@pytest.mark.parametrize(("solver", "options"), CHAINS)
+def test_a_loss_ten_times_as_steep_on_records_ends_in_bounded_work(solver, options):
     calls = []
-    plan = asap_perturb.plan(
-        problem(absolute(steep_on_the_records, calls)), Budget(mu=0.5), sampler=sampler
-    )
+    wrong = problem(absolute(steep_on_the_records, calls), n=20)
+    plan = solver.plan(wrong, Budget(mu=0.5), **options)
     sample, before = plan.mechanism, len(calls)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        released = sample.run(records(), Run(Source(1)))
-    assert problem(absolute(np.ones)).domain.contains(released)
-    assert len(calls) - before <= sample.cap
+        released = sample.run(records(20), Run(Source(1)))
+    assert wrong.domain.contains(released)
+    assert len(calls) - before <= sample.cap == plan.work.most_passes
     said = [a.text for a in plan.basis.assumptions if a.status == "declared"]
     assert f"a draw takes at most {sample.cap:.3g} passes over the data" in said
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("size", [1e12, -1e200, math.nan])
+@pytest.mark.parametrize(("solver", "options"), CHAINS)
+def test_absurd_values_and_gradients_end_without_a_word(solver, options, size, gradients):
+    """Without a limit on slopes, trials of a normal law on the domain never end."""
+    honest = absolute(lambda rows: np.ones(len(rows)))
+
+    def absurd(function, changed):
+        def found(theta, rows, labels):
+            result = np.array(function(theta, rows, labels), dtype=float)
+            if changed:
+                result[np.abs(rows - ROW).max(axis=1) < 1e-9] = size
+            return result
+
+        return found
+
+    wrong = CustomLoss(
+        value_function=absurd(honest.value_function, not gradients),
+        gradient_function=absurd(honest.gradient_function, gradients),
+        lipschitz_bound=1.0,
+        is_convex=True,
+    )
+    plan = solver.plan(problem(wrong, n=4), Budget(mu=0.5), **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        released = plan.mechanism.run(records(4), Run(Source(1)))
+    assert plan.problem.domain.contains(released)
 
 
 @pytest.mark.parametrize("sampler", ["piloted", "rejection"])
@@ -104,7 +141,8 @@ def test_at_the_cap_the_prior_is_sampled_without_a_word(monkeypatch, sampler):
     assert kstest(found[:, 0], lambda at: np.interp(at, x, F)).pvalue > 1e-6
 
 
-def test_losses_of_the_library_have_no_cap():
-    plan = asap_perturb.plan(problem(Absolute()), Budget(mu=0.5))
+@pytest.mark.parametrize("solver", [asap_perturb, dp_from_sampler_closeness])
+def test_losses_of_the_library_have_no_cap(solver):
+    plan = solver.plan(problem(Absolute()), Budget(mu=0.5))
     assert math.isinf(plan.mechanism.cap)
     assert not any("passes" in a.text for a in plan.basis.assumptions)

@@ -57,7 +57,7 @@ from dpfit.samplers.potential import Floats, Potential, bounded_domain
 from dpfit.samplers.proximal_sampler_winf import ProximalSampler
 from dpfit.solvers.gibbs.asap_perturb import AsapPerturb
 from dpfit.solvers.gibbs.perturbed_sample import BALL_OR_BOX, PROMISES, LossSensitivity
-from dpfit.solvers.gibbs.sample_budget import SampleBudget
+from dpfit.solvers.gibbs.sample_budget import SampleBudget, work_assumption
 from dpfit.solvers.gibbs.sampler_choice import GibbsTarget
 
 CLOSENESS = 0.0005
@@ -164,8 +164,13 @@ class CertifiedSample(Mechanism):
         option("promise", self.promise, tuple(PROMISES))
         positive("inverse_temperature", self.inverse_temperature)
         require_offered(self.sampler, self.certificate)
-        GibbsTarget(self.problem, self.inverse_temperature).check(self.sampler, self.relation)
+        self._density.check(self.sampler, self.relation)
         _ = self.event
+
+    @property
+    def _density(self) -> GibbsTarget:
+        """The density, in public facts."""
+        return GibbsTarget(self.problem, self.inverse_temperature)
 
     @property
     def ideal(self) -> Event:
@@ -185,7 +190,17 @@ class CertifiedSample(Mechanism):
         steps = getattr(self.sampler, "steps", None)
         each = getattr(self.sampler, "passes_per_step", _PASSES_PER_STEP)
         passes = math.inf if steps is None else each * steps
-        return Work(passes=passes)
+        return Work(passes=passes, most_passes=self.cap if math.isfinite(self.cap) else 0.0)
+
+    @property
+    def cap(self) -> float:
+        """The most passes of a draw of the default chain for losses that the caller wrote.
+
+        Infinite for other losses. A sampler of the caller has no cap.
+        """
+        if not isinstance(self.sampler, ProximalSampler):
+            return math.inf
+        return self._density.cap(self.sampler, _PASSES_PER_STEP * self.sampler.steps)
 
     @property
     def risk(self) -> Risk:
@@ -201,9 +216,9 @@ class CertifiedSample(Mechanism):
 
     def run_many(self, data: View, run: Run, count: int) -> Sequence[Floats]:
         """Draw independent samples."""
-        sampler: Any = self.sampler
         target = chain_target(self.problem, data, self.inverse_temperature)
-        return list(sampler.draw(target, count, run.noise, run.progress))
+        limits = count * self.cap, self._density.slope_limit
+        return list(target.draw_within(*limits, self.sampler, count, run.noise, run.progress))
 
 
 def implemented(certificate: Certificate, ideal: Event, allow_uncertified: bool = False) -> Event:
@@ -305,9 +320,9 @@ class DpFromSamplerCloseness(Algorithm[Minimize]):
         mechanism = CertifiedSample(
             problem, budget.relation, temperature, drawn, certificate, promise, allow_uncertified
         )
-        return Step(
-            mechanism, _basis(problem, budget, promise, certificate, brought=sampler is not None)
-        )
+        basis = _basis(problem, budget, promise, certificate, brought=sampler is not None)
+        declared = (*basis.assumptions, *work_assumption(mechanism.cap))
+        return Step(mechanism, replace(basis, assumptions=declared))
 
     def _coldest(
         self,

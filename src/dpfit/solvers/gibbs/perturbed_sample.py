@@ -27,7 +27,7 @@ from dpfit.privacy.spec import from_json, reads
 from dpfit.privacy.validate import non_negative, option, positive
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
 from dpfit.samplers.finite_precision import rejection_rounding
-from dpfit.samplers.potential import Floats, PassesSpentError, Potential, bounded_domain
+from dpfit.samplers.potential import Floats, Potential, bounded_domain
 from dpfit.solvers.gibbs.sampler_choice import ROUNDING, GibbsTarget, Sampler
 
 PROMISES = {
@@ -38,8 +38,6 @@ PROMISES = {
 }
 """The theorems by which an exact sample is private."""
 _UP, _DOWN = 1 + 1e-12, 1 - 1e-11
-_PATIENCE = 1000
-"""Predicted passes after which a loss cannot be what its caller declared."""
 
 BALL_OR_BOX = Requirement(
     "a bounded domain that is a ball or a box",
@@ -225,7 +223,7 @@ class PerturbedSample(Mechanism):
     @property
     def work(self) -> Work:
         passes = self.target.passes(self.sampler)
-        most = self.target.most_passes(self.sampler)
+        most = self.cap if math.isfinite(self.cap) else self.target.most_passes(self.sampler)
         return Work(gradients=passes * self.problem.n, passes=passes, most_passes=most)
 
     @property
@@ -283,23 +281,14 @@ class PerturbedSample(Mechanism):
     def run_many(self, data: View, run: Run, count: int) -> Sequence[Floats]:
         """Draw independent samples by vectorized chains."""
         target = Potential.gibbs(self.problem, data, self.inverse_temperature)
-        try:
-            asked = target.capped(count * self.cap)
-            samples = self.sampler.draw(asked, count, run.noise, run.progress)
-        except PassesSpentError:
-            # A declaration is false. To say so would tell about records: the prior is sampled.
-            samples = self.sampler.draw(target.flat, count, run.noise)
+        limits = count * self.cap, self.target.slope_limit
+        samples = target.draw_within(*limits, self.sampler, count, run.noise, run.progress)
         return [self._noisy(sample, run) for sample in samples]
 
     @property
     def cap(self) -> float:
-        """The most passes of a draw for losses that the caller wrote; infinite for others.
-
-        A loss that keeps its declarations comes nowhere near it.
-        """
-        if self.problem.loss.status != "declared":
-            return math.inf
-        return max(_PATIENCE * self.work.passes, self.work.most_passes)
+        """The most passes of a draw for losses that the caller wrote; infinite for others."""
+        return self.target.cap(self.sampler, self.target.passes(self.sampler))
 
     def _noisy(self, sample: Floats, run: Run) -> Floats:
         add = add_gaussian if self.noise == "gaussian" else add_l2_laplace

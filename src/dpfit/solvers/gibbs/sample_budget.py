@@ -130,9 +130,7 @@ class SampleBudget:
         """Return why a certified sample is private."""
         promise, sampler = sample.promise, sample.sampler
         assumptions, arithmetic, relation = self.assumptions, "idealised", self.budget.relation
-        if math.isfinite(sample.cap):
-            said = f"a draw takes at most {sample.cap:.3g} passes over the data"
-            assumptions += (Assumption(said, "declared"),)
+        assumptions += work_assumption(sample.cap)
         if isinstance(sampler, GibbsRejection) and sampler.rounding is not None:
             arithmetic = "bounded"
             if relation == "add_remove":
@@ -162,6 +160,13 @@ class SampleBudget:
         return *assumptions, Assumption(
             "the number n that scales the ridge was not read off the data", "declared"
         )
+
+
+def work_assumption(cap: float) -> tuple[Assumption, ...]:
+    """Return what a cap on passes assumes of the caller's loss; nothing without a cap."""
+    if math.isinf(cap):
+        return ()
+    return (Assumption(f"a draw takes at most {cap:.3g} passes over the data", "declared"),)
 
 
 class _Stages(NamedTuple):

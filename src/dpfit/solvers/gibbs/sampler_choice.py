@@ -50,6 +50,8 @@ _PASSES_PER_STEP = 2 + math.exp(_EXPONENT)
 _PILOTED_PASSES_PER_STEP = 4.2
 """One pass for the anchor, and trials of the acceptance that the pilot aims at."""
 _LONGEST = 20.0
+_PATIENCE = 1000
+"""Predicted passes, and slopes of a record, beyond which a loss is not what its caller declared."""
 _PILOT_PASSES = PILOT_ROUNDS * (1 + PILOT_PROPOSALS) + 1
 
 
@@ -187,6 +189,21 @@ class GibbsTarget:
             return 0.0
         radius = bounded_domain(self.problem).radius()
         return _PILOT_PASSES + sampler.most_trials(self.strong_convexity, radius, _PASSES_PER_STEP)
+
+    def cap(self, sampler: Any, passes: float) -> float:
+        """Return the most passes of a draw for losses that the caller wrote; infinite for others.
+
+        Where trials succeed as often as planned, a loss that keeps its declarations takes more
+        with probability below 1e-40: the cap is many times the sum of geometric variables.
+        """
+        if self.problem.loss.status != "declared":
+            return math.inf
+        return max(_PATIENCE * passes, 2 * self.most_passes(sampler))
+
+    @property
+    def slope_limit(self) -> float:
+        """Norm of a gradient of the potential that no declared loss reaches."""
+        return _PATIENCE * self._slope
 
     def _likely_step(self, sampler: PilotedSampler) -> float:
         """Return the step a pilot is likely to find; at least that of the worst case.
