@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import dpfit
 from dpfit.cli.app import app
 
 ROOT = Path(__file__).parents[1]
@@ -69,3 +70,37 @@ def test_a_million_rows_runs_with_fewer(tmp_path, monkeypatch, capsys):
     assert "1 pass over the data" in said
     assert "the order of rows does not depend on their values" in said
     assert "6 of the six large weights" in said
+
+
+def changelog():
+    """Versions of the changelog, newest first: name, and sections with their bullets."""
+    versions = []
+    for line in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            versions.append((line[3:], {}))
+        elif line.startswith("### "):
+            versions[-1][1][line[4:]] = []
+        elif versions and line:
+            bullets = list(versions[-1][1].values())[-1]
+            bullets.append(line)
+    return versions
+
+
+def test_the_changelog_has_short_bullets_and_names_this_version():
+    versions = changelog()
+    name, sections = versions[0]
+    assert name == dpfit.__version__
+    assert list(sections)[0] == "Privacy"
+    for _, parts in versions:
+        order = [
+            part for part in ("Privacy", "Added", "Changed", "Fixed", "Removed") if part in parts
+        ]
+        assert list(parts) == order
+        for bullet in (line for lines in parts.values() for line in lines):
+            assert bullet.startswith("- "), bullet
+            assert bullet.endswith("."), bullet
+            assert len(bullet) <= 165, bullet
+
+
+def test_the_citation_names_this_version():
+    assert f"\nversion: {dpfit.__version__}\n" in (ROOT / "CITATION.cff").read_text()
