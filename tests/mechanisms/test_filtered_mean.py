@@ -41,6 +41,7 @@ from dpfit.mechanisms.filtered_means import filtered_means
 from dpfit.noise import Grid, Source, add_gaussian
 from dpfit.privacy import Budget, Guarantee, gaussian
 from dpfit.privacy.accountant import privacy_curve
+from dpfit.privacy.event import Gaussian
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
 BUDGET = Budget(epsilon=1, delta=1e-6, unit="user")
@@ -264,6 +265,41 @@ def test_concentrated_values_give_their_mean_and_gaussian_noise():
     # 10% more or less noise than the event pays for would be seen, and a fifth of it, too.
     assert stats.chi2.sf(spread * 1.1**2, len(errors)) < 0.05
     assert stats.chi2.cdf(spread * 0.9**2, len(errors)) < 0.05
+
+
+def noise_of_queries(rounds, sessions=40, d=20):
+    """Squared errors of all answers over the variance that the event charges, and their number.
+
+    Each of T answers may spend mu / sqrt(T), where mu is that of the Gaussian part of the event.
+    """
+    problem = Interact(n=700, workload=UserVectors(d, 9.0, spread=0.5), rounds=rounds)
+    plan = filtered_means.plan(problem, BUDGET)
+    mean = plan.mechanism.aggregate
+    noise = next(part for part in plan.event.events if isinstance(part, Gaussian))
+    moved = mean.radius * sensitivity(700, mean.floor, Ramp(mean.low, mean.high, mean.two_radii))
+    deviation = moved * noise.noise_multiplier * math.sqrt(rounds)
+    values = 0.02 * np.random.default_rng(2).uniform(-1, 1, (700, d))
+    data, errors = users_at(values), []
+    for seed in range(sessions):
+        answers = plan.run(data, queries=(None,) * rounds, random_state=seed).value
+        errors += [(answer - values.mean(axis=0)) / deviation for answer in answers]
+    assert len(errors) > 0.7 * sessions * rounds
+    return float(np.sum(np.square(errors))), np.size(errors)
+
+
+@pytest.mark.parametrize("rounds", [2, 5])
+def test_the_noise_of_a_query_grows_with_the_number_of_queries(rounds, monkeypatch):
+    """Chi-square, false alarm 2e-6; 10% less or more noise fails, and so does noise for one."""
+    spread, degrees = noise_of_queries(rounds)
+    assert 1e-6 < stats.chi2.cdf(spread, degrees) < 1 - 1e-6
+    for factor in (0.9, 1.1):
+        assert not 1e-6 < stats.chi2.cdf(spread * factor**2, degrees) < 1 - 1e-6
+
+    def of_one_query(steps, *, noise_multiplier, **options):
+        return add_gaussian(steps, noise_multiplier=noise_multiplier / math.sqrt(rounds), **options)
+
+    monkeypatch.setattr(filtered_mean_file, "add_gaussian", of_one_query)
+    assert stats.chi2.cdf(*noise_of_queries(rounds, sessions=10)) < 1e-6
 
 
 def test_outliers_far_away_have_no_weight():

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypedDict
 
+import numpy as np
+
 from dpfit.core.mechanism import Halted, Interactive, Run, State
 from dpfit.core.missing import require_complete
 from dpfit.core.store import StateFile
@@ -141,7 +143,8 @@ class Interaction:
         self._recorded = True
 
     def _begin(self) -> None:
-        self._state = self._mechanism.init(self._data, self._run)
+        with _without_warnings():
+            self._state = self._mechanism.init(self._data, self._run)
         self._save()
         self._record()
 
@@ -163,7 +166,8 @@ class Interaction:
         """What `close` would release now: a function of the answers so far."""
         with self._alone():
             self._record()
-            return self._mechanism.finish(self._state)
+            with _without_warnings():
+                return self._mechanism.finish(self._state)
 
     @property
     def done(self) -> bool:
@@ -209,7 +213,8 @@ class Interaction:
             # A step that fails after it drew noise must not be asked again: it counts before it is
             # answered.
             self._steps += 1
-            state, answer = self._mechanism.step(self._state, query, data, self._run)
+            with _without_warnings():
+                state, answer = self._mechanism.step(self._state, query, data, self._run)
             self._state = state
             self._halted = isinstance(answer, Halted)
             self._answered = answer.value if isinstance(answer, Halted) else answer
@@ -294,7 +299,10 @@ class Interaction:
                 return
             with self._alone():
                 self._steps += len(views)
-                self._state, answers = self._mechanism.observe_many(self._state, views, self._run)
+                with _without_warnings():
+                    self._state, answers = self._mechanism.observe_many(
+                        self._state, views, self._run
+                    )
                 # A mechanism that halted answered fewer.
                 self._steps -= len(views) - len(answers)
                 self._halted = isinstance(answers[-1], Halted)
@@ -308,7 +316,8 @@ class Interaction:
         with self._alone():
             if self._release is None:
                 self._record()
-                value = self._mechanism.finish(self._state)
+                with _without_warnings():
+                    value = self._mechanism.finish(self._state)
                 release = Release(
                     value,
                     self.plan,
@@ -444,7 +453,7 @@ def run_plan(
         return interaction.close()
     run, view = _prepare(plan, data, random_state, diagnostics, progress)
     token = account.reserve(plan) if account is not None else None
-    with _abandoned_if_untouched(account, token, view):
+    with _abandoned_if_untouched(account, token, view), _without_warnings():
         value = plan.execute(view, run)
     release = Release(
         value, plan, run.noise.private, run.diagnostics, isinstance(value, Halted), run.published
@@ -499,3 +508,16 @@ def _abandoned_if_untouched(account: Account | None, token: object, view: View) 
         if account is not None and not view.touched:
             account.abandon(token, type(error).__name__, touched=False)
         raise
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Hold back the warnings of libraries and queries: an overflow may reveal one record.
+
+    Filters that turn warnings into errors are held back, too. A release that the ledger does not
+    show is reported at any time, also by another thread.
+    """
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", ReleaseNotRecorded)
+        yield

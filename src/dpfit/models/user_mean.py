@@ -120,4 +120,5 @@ def _scaled(
 ) -> NDArray[np.float64]:
     """Return rows moved into their ranges and scaled to [-1, 1]; NaN stays."""
     middle, half = low / 2 + high / 2, high / 2 - low / 2
-    return np.asarray((np.clip(rows, low, high) - middle) / half)
+    with np.errstate(all="ignore"):  # a warning would depend on the rows
+        return np.asarray((np.clip(rows, low, high) - middle) / half)
