@@ -267,9 +267,13 @@ class ContinualCounts:
         """Release one step; a step that was answered is not read again.
 
         ``step`` is the number of the step, from 1; it guards against a batch that is added twice
-        or left out. By default it is the next one.
+        or left out. By default it is the next one. Where the answer of a step could not be stored,
+        the same call again stores it and reads nothing.
         """
         if not self.needs(step):
+            return
+        if self.session.withheld:
+            self.session.retry()
             return
         source = Table(table)
         users = None if self.user is None else source.texts(self.user)
