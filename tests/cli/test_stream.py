@@ -4,8 +4,11 @@ import json
 import shutil
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dpfit.cli.stream import chart
@@ -182,6 +185,37 @@ def test_outputs_are_the_counts_and_sums_of_the_table():
     assert np.linalg.norm(rows, axis=1).max() <= measures.bound
     assert np.abs(rows).sum(axis=1).max() <= measures.groups
     assert not measures.non_negative
+
+
+HUGE = [1e308, -1e308, 10**30]
+NOT_FINITE = [
+    float("inf"), -float("inf"), float("nan"), 10**400, -(10**400), 2**1024, None, "x", "1e999",
+    Decimal("1e5000"), Decimal("sNaN"), Fraction(10**400, 3), b"nan",
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("column", [list, lambda cells: np.array(cells, dtype=object), pd.Series])
+def test_numbers_that_are_not_finite_count_as_zero_in_silence(column):
+    from dpfit.data.table import Table
+
+    measures = Measures.of(SCHEMA, ["ward"], ["cost"])
+    cells = [*HUGE, *NOT_FINITE]
+    rows = measures.rows(Table({"ward": ["A"] * len(cells), "cost": column(cells)}))
+    scaled = [1.0, -0.2, 1.0] + [0.0] * len(NOT_FINITE)
+    np.testing.assert_array_equal(rows[:, 3], scaled)
+    np.testing.assert_array_equal(rows[:, 0], 1.0)
+    assert not rows[:, [1, 2, 4, 5]].any()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_table_of_cells_that_are_no_numbers_is_added_in_silence(place, opened, dpfit):
+    cells = ["inf", "-inf", "nan", "", "x", "1e400", "9" * 400, "1e308", "-1e308"]
+    text = "who,ward,cost\n" + "\n".join(f"p,A,{cell}" for cell in cells)
+    (place / "1.csv").write_text(text + "\n")
+    result = dpfit("stream", "add", opened, place / "1.csv", "--step", 1)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
 
 
 def test_intervals_hold_their_values_at_their_level(tmp_path):

@@ -7,18 +7,21 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from dpfit.core import Interact, resume
+from dpfit.core import AnswerWithheld, Interact, resume
 from dpfit.core.log import Log
 from dpfit.core.store import StateFile
 from dpfit.data.dataset import InMemory
 from dpfit.ledger import Ledger, LedgerError, LedgerUnavailable, SessionCopied
 from dpfit.ledger import store as ledger_file
-from dpfit.mechanisms.prefix_sums import StreamSums, prefix_sums
+from dpfit.mechanisms.aggregates.encoders import Exponentials
+from dpfit.mechanisms.prefix_sums import RunningSums, StreamSums, prefix_sums
 from dpfit.privacy import Budget
+from dpfit.queries.continual import ContinualCounts, Measures
 
 BATCH = InMemory(np.ones((2, 1)), np.zeros(2))
 
@@ -105,6 +108,124 @@ def test_two_processes_cannot_both_append(tmp_path):
         other.observe(BATCH)
 
 
+def replacing(plan):
+    """Return the plan with a state that holds no log."""
+    encoder = Exponentials.of(plan.mechanism.rounds)
+    sums = NewestOnly(plan.mechanism.workload, replace(plan.mechanism.aggregate, encoder=encoder))
+    return replace(plan, mechanism=sums)
+
+
+@dataclass(frozen=True)
+class NewestOnly(RunningSums):
+    """It keeps no totals, so each step replaces the state file."""
+
+    kind = "test_newest_only"
+
+    def init(self, data, run):
+        return {"aggregate": self.aggregate.init(data, run), "last": None}
+
+    def step(self, state, given, data, run):
+        state, answer = self.aggregate.step(state["aggregate"], self._asked, data, run)
+        return {"aggregate": state, "last": answer}, answer
+
+    def finish(self, state):
+        return state["last"]
+
+
+def _full(*arguments, **facts):
+    raise OSError("no space left on device")
+
+
+@pytest.mark.parametrize("broken", ["fsync", "write"])
+@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize("charged", [False, True])
+def test_an_answer_that_was_not_stored_does_not_leave(
+    tmp_path, account, monkeypatch, broken, replaces, charged
+):
+    plan = replacing(stream()) if replaces else stream()
+    account = account if charged else None
+    session = plan.open(store=tmp_path / "s", account=account)
+    first = session.observe(BATCH)
+    with monkeypatch.context() as patched:
+        if broken == "fsync":
+            patched.setattr(os, "fsync", _full)
+        else:
+            patched.setattr(StateFile, "write", _full)
+        for leave in (
+            lambda: session.observe(BATCH),
+            session.retry,
+            session.close,
+            lambda: session.value,
+        ):
+            with pytest.raises(OSError, match="no space"):
+                leave()
+            assert (session.last, session.steps, session.done) == (first, 1, False)
+        assert resume(plan, tmp_path / "s", account=account).steps == 1
+    with pytest.raises(AnswerWithheld, match="step 2"):
+        session.observe(BATCH)
+    second = session.retry()
+    assert second != first
+    assert session.retry() == second
+    again = resume(plan, tmp_path / "s", account=account)
+    assert (again.last, again.steps) == (second, 2)
+    session.observe(BATCH)
+    assert session.steps == 3
+
+
+def test_a_command_whose_answer_was_not_stored_goes_on_without_the_table(tmp_path, monkeypatch):
+    folder = tmp_path / "s"
+    board = ContinualCounts.open(
+        folder, Measures(), steps=4, budget=Budget(mu=1.0, relation="add_remove")
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _full)
+        with pytest.raises(OSError, match="no space"):
+            board.add({"a": [1]}, step=1)
+        assert board.step == 0
+    board.add(None, step=1)
+    assert board.step == 1
+    assert ContinualCounts.resume(folder).estimates() == board.estimates()
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_of_two_processes_one_answers_a_step(tmp_path, replaces):
+    """Without a ledger: both know the file before either writes its step."""
+    plan = replacing(stream(rounds=40)) if replaces else stream(rounds=40)
+    store, ready, go, answers = tmp_path / "s", os.pipe(), os.pipe(), os.pipe()
+    plan.open(store=store)
+    for step in range(1, 21):
+        children = []
+        for _ in range(2):
+            children.append(os.fork())
+            if children[-1] == 0:
+                session = resume(plan, store)
+                os.write(ready[1], b".")
+                os.read(go[0], 1)
+                try:
+                    os.write(answers[1], f"{session.observe(BATCH)[0]!r}\n".encode())
+                except ValueError as error:
+                    os.write(answers[1], b"refused\n" * ("another process" in str(error)))
+                os._exit(0)
+        for _ in children:
+            os.read(ready[0], 1)
+        os.write(go[1], b"..")
+        for child in children:
+            os.waitpid(child, 0)
+        given = sorted(os.read(answers[0], 1000).decode().split())
+        assert given[1:] == ["refused"]
+        session = resume(plan, store)
+        assert (session.steps, repr(session.last[0])) == (step, given[0])
+
+
+def test_of_two_openings_of_one_file_one_is_charged(tmp_path, account):
+    plan, other = stream(), StateFile.new(tmp_path / "s")
+    plan.open(store=tmp_path / "s", account=account)
+    with pytest.raises(ValueError, match="exists"):
+        other.write(plan="p")
+    assert resume(plan, tmp_path / "s", account=account).steps == 0
+
+
 # Copies.
 
 
@@ -132,13 +253,18 @@ def test_an_answer_that_the_ledger_did_not_record_does_not_leave(tmp_path, accou
     monkeypatch.setattr(type(account), "advance", _locked)
     with pytest.raises(LedgerUnavailable):
         session.observe(BATCH)
-    assert session.last == first
-    with pytest.raises(LedgerUnavailable):
-        session.close()
+    assert (session.last, session.steps, session.withheld) == (first, 1, True)
+    for leave in (session.close, session.retry, lambda: session.value):
+        with pytest.raises(LedgerUnavailable):
+            leave()
     monkeypatch.undo()
-    session.observe(BATCH)  # records step 2 first
+    # The records of the failed call are in step 2 already.
+    with pytest.raises(AnswerWithheld, match="step 2 was not stored"):
+        session.observe(BATCH)
+    second = session.retry()
+    session.observe(BATCH)
     assert session.steps == 3
-    assert len(session.close().value) == 3
+    assert session.close().value[1] == second
 
 
 def _locked(*arguments):
@@ -177,7 +303,7 @@ def test_a_closed_session_answers_no_more_from_its_file(tmp_path, account):
     again = resume(plan, tmp_path / "s", account=account)
     with pytest.raises(LedgerError, match="closed already"):
         again.observe(BATCH)
-    assert again.steps == 2
+    assert (again.steps, again.withheld) == (1, True)
     assert again.last == session.last
 
 

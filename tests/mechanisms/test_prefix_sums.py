@@ -250,11 +250,18 @@ def test_data_without_users_are_refused_where_users_are_protected():
 # Bad input.
 
 
-def test_records_that_are_no_numbers_count_as_zero_in_silence(recwarn):
-    plan = prefix_sums.plan(problem(2, 2), Budget(mu=1e5))
-    rows = [[np.nan, 1.0], [np.inf, 0.0], [-np.inf, 1.0], [0.5, 0.5], [1e300, 0.0]]
-    np.testing.assert_allclose(plan.open().observe(batch(rows)), [1.5, 0.5], atol=0.01)
-    assert not recwarn.list
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("budget", [Budget(mu=1e5), Budget(epsilon=1e7)])
+@pytest.mark.parametrize("unit", ["record", "user"])
+def test_records_that_are_no_numbers_count_as_zero_in_silence(budget, unit):
+    plan = prefix_sums.plan(problem(2, 2, l1_bound=1.0), replace(budget, unit=unit))
+    rows = [[np.nan, 1.0], [np.inf, 0.0], [-np.inf, 1.0], [10**400, 0.0], [0.5, 0.5], [1e300, 0.0]]
+    session, users = plan.open(), list("abcdef")
+    data = InMemory(rows, np.zeros(6), users if unit == "user" else None)
+    np.testing.assert_allclose(session.observe(data), [1.5, 0.5], atol=0.01)
+    huge = InMemory([[1e308, 1e308], [1e308, 0.0]], np.zeros(2), ["x", "x"])
+    moved = session.observe(huge) - session.value[0]
+    assert np.linalg.norm(moved) <= (1.0 if unit == "user" else 2.0) + 0.01
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])

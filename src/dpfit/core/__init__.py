@@ -11,6 +11,7 @@ from dpfit.core.plan import Plan, Step, plan_from_json
 from dpfit.core.problem import Answer, DataFacts, Interact, Minimize, Problem
 from dpfit.core.runner import (
     Account,
+    AnswerWithheld,
     Interaction,
     InteractionClosed,
     Release,
@@ -25,6 +26,7 @@ __all__ = [
     "Account",
     "Algorithm",
     "Answer",
+    "AnswerWithheld",
     "Batched",
     "Binding",
     "BindingChangedTheEvent",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypedDict
 
 import numpy as np
 
@@ -106,6 +106,18 @@ class InteractionClosed(RuntimeError):
     """A query after the interaction ended."""
 
 
+class AnswerWithheld(RuntimeError):
+    """A query while the answer before it waits to be stored."""
+
+
+class _Outcome(NamedTuple):
+    """What a step leaves; it waits until it is stored and recorded."""
+
+    state: State
+    answer: Any
+    halted: bool
+
+
 class Interaction:
     """Queries and answers over time; the whole event was charged when it was opened.
 
@@ -139,45 +151,57 @@ class Interaction:
         self._release: Release | None = None
         self.last: Any = None
         """The last answer, for a caller that was killed before it came."""
-        self._answered: Any = None
-        self._recorded = True
+        self._waiting: _Outcome | None = None
+        self._stored = False
 
     def _begin(self) -> None:
         with _without_warnings():
-            self._state = self._mechanism.init(self._data, self._run)
-        self._save()
-        self._record()
+            state = self._mechanism.init(self._data, self._run)
+        self._waiting = _Outcome(state, None, False)
+        self._settle()
 
     def _continue(self, saved: Mapping[str, Any]) -> None:
-        self._state, self._steps, self._answered = saved["state"], saved["steps"], saved["last"]
-        self._halted, self._private = saved["halted"], saved["private"]
+        self._steps, self._private = saved["steps"], saved["private"]
         if self._run.filter is not None:
             self._run.filter.restore(saved["spent"])
-        self._recorded = False
-        self._record()
+        self._waiting, self._stored = _Outcome(saved["state"], saved["last"], saved["halted"]), True
+        self._settle()
 
     @property
     def steps(self) -> int:
-        """Number of steps so far."""
-        return self._steps
+        """Number of steps so far, without one whose answer is withheld."""
+        return self._steps - self.withheld
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the answer of the newest step is kept back, since it could not be stored."""
+        return self._waiting is not None
 
     @property
     def value(self) -> Any:
         """What `close` would release now: a function of the answers so far."""
         with self._alone():
-            self._record()
+            self._settle()
             with _without_warnings():
                 return self._mechanism.finish(self._state)
 
     @property
     def done(self) -> bool:
         """Whether it answers no more."""
-        return (
-            self._release is not None
-            or self._halted
-            or self._steps >= self._mechanism.rounds
-            or self._mechanism.is_done(self._state)
+        return self._release is not None or (
+            not self.withheld
+            and (
+                self._halted
+                or self._steps >= self._mechanism.rounds
+                or self._mechanism.is_done(self._state)
+            )
         )
+
+    def retry(self) -> Any:
+        """Store a withheld answer and return it; no record is read again."""
+        with self._alone():
+            self._settle()
+            return self.last
 
     def step(self, query: object = None) -> Any:
         """Answer one query."""
@@ -208,18 +232,20 @@ class Interaction:
                 raise InteractionClosed(
                     "this interaction has ended; open the plan again (and pay again) to ask more"
                 )
-            # What an earlier step left unrecorded comes first: the ledger skips no step.
-            self._record()
+            if self.withheld:
+                # Whoever repeats the failed call would put its records into two steps.
+                raise AnswerWithheld(
+                    f"the answer to step {self._steps} was not stored; call retry() for it, and "
+                    "then go on with the next step"
+                )
             # A step that fails after it drew noise must not be asked again: it counts before it is
             # answered.
             self._steps += 1
             with _without_warnings():
                 state, answer = self._mechanism.step(self._state, query, data, self._run)
-            self._state = state
-            self._halted = isinstance(answer, Halted)
-            self._answered = answer.value if isinstance(answer, Halted) else answer
-            self._save()
-            self._record()
+            halted = isinstance(answer, Halted)
+            self._waiting = _Outcome(state, answer.value if halted else answer, halted)  # type: ignore[attr-defined]
+            self._settle()
             return self.last
 
     @contextmanager
@@ -242,33 +268,32 @@ class Interaction:
             finally:
                 self._busy = None
 
-    def _save(self) -> None:
-        """Store the state before an answer leaves."""
-        self._recorded = False
-        if self._store is not None:
+    def _settle(self) -> None:
+        """Store what waits and tell the ledger; only then may it leave.
+
+        The state file comes first: a process that is killed in between leaves a file one line
+        ahead of the ledger, which `resume` records.
+        """
+        if self._waiting is None:
+            return
+        state, answer, halted = self._waiting
+        if self._store is not None and not self._stored:
             spent = None if self._run.filter is None else self._run.filter.spent
             self._store.write(
                 plan=self.plan.fingerprint,
                 token=self._token,
                 steps=self._steps,
-                state=self._state,
+                state=state,
                 spent=spent,
-                last=self._answered,
-                halted=self._halted,
+                last=answer,
+                halted=halted,
                 private=self._private,
             )
-
-    def _record(self) -> None:
-        """Tell the ledger which step the state file holds; only then may its answer leave.
-
-        The state file comes first: a process that is killed in between leaves a file one line
-        ahead of the ledger, which `resume` records.
-        """
-        if self._recorded:
-            return
+            self._stored = True
         if self._store is not None and self._account is not None:
             self._account.advance(self._token, self._steps, self._store.mark, self._store.previous)
-        self._recorded, self.last = True, self._answered
+        self._state, self.last, self._halted = state, answer, halted
+        self._waiting, self._stored = None, False
 
     def drive(self, queries: Iterable[object]) -> None:
         """Put the queries in turn until the interaction ends; self-driving mechanisms need none."""
@@ -307,7 +332,6 @@ class Interaction:
                 self._steps -= len(views) - len(answers)
                 self._halted = isinstance(answers[-1], Halted)
                 self.last = answers[-1].value if self._halted else answers[-1]  # type: ignore[attr-defined]
-                self._answered = self.last
 
     def close(self) -> Release:
         """End the interaction and commit the reservation; closing twice gives the same release."""
@@ -315,7 +339,7 @@ class Interaction:
             return self._release
         with self._alone():
             if self._release is None:
-                self._record()
+                self._settle()
                 with _without_warnings():
                     value = self._mechanism.finish(self._state)
                 release = Release(

@@ -7,11 +7,15 @@ the file. Each line has a random mark and names the mark before it: a ledger hol
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from fractions import Fraction
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +37,8 @@ class StateFile:
         self.mark, self.previous = "", ""
         """Random marks of the newest line and of the one before it."""
         self._source = Source()
-        self._size = 0
+        self._start, self._size, self._check = 0, 0, b""
+        """Where the newest line starts and ends, and how it starts."""
         self._written: dict[str, tuple[list[Any], int]] = {}
 
     @staticmethod
@@ -60,45 +65,87 @@ class StateFile:
         facts = {"format": _FORMAT, "mark": mark, "previous": self.mark}
         text = json.dumps(self._plain(content | facts, "", written), allow_nan=True)
         line = f"{_checksum(text)} {text}\n".encode()
-        if written and self._size:
-            self._append(line)
+        if not self._size:
+            self._create(line)
         else:
-            self._replace(line)
+            with self._held() as file:
+                if written:
+                    self._append(file, line)
+                else:
+                    self._replace(line)
         self.mark, self.previous, self._written = mark, self.mark, written
 
-    def _append(self, line: bytes) -> None:
-        with self.path.open("r+b") as file:
-            # Bytes after the last whole line are what a killed process left of a line.
-            rest = file.seek(0, os.SEEK_END) - self._size
-            file.seek(self._size)
-            if rest < 0 or b"\n" in file.read():
-                raise ValueError(
-                    f"{str(self.path)!r} was written by another process; resume it to go on"
-                )
+    @contextmanager
+    def _held(self) -> Iterator[FileIO]:
+        """Hold the file alone, or raise if its newest line is not the one that is known here."""
+        while True:
+            with self.path.open("r+b", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
+                    continue  # replaced while this process waited
+                file.seek(self._start)
+                known = file.read(_CHECK) == self._check
+                shorter = file.seek(0, os.SEEK_END) < self._size
+                file.seek(self._size)
+                # Bytes after the last whole line are what a killed process left of a line.
+                if not known or shorter or b"\n" in file.readall():
+                    raise ValueError(
+                        f"{str(self.path)!r} was written by another process; resume it to go on"
+                    )
+                yield file
+                return
+
+    def _append(self, file: FileIO, line: bytes) -> None:
+        try:
             file.truncate(self._size)
             file.seek(self._size)
-            file.write(line)
-            file.flush()
+            rest = memoryview(line)
+            while rest:
+                rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
-        self._size += len(line)
+        except BaseException:
+            # A line that is not surely on the disk did not happen.
+            with suppress(OSError):
+                file.truncate(self._size)
+            raise
+        self._newest_is(line, self._size)
+
+    def _create(self, line: bytes) -> None:
+        """Write the first line of a file that no other process has made meanwhile."""
+        with self._written_aside(line) as name:
+            try:
+                os.link(name, self.path)
+            except FileExistsError:
+                raise ValueError(
+                    f"{str(self.path)!r} exists; resume it, or choose another file"
+                ) from None
+        self._newest_is(line, 0)
 
     def _replace(self, line: bytes) -> None:
+        with self._written_aside(line) as name:
+            os.replace(name, self.path)
+        self._newest_is(line, 0)
+
+    def _newest_is(self, line: bytes, start: int) -> None:
+        self._start, self._size, self._check = start, start + len(line), line[:_CHECK]
+
+    @contextmanager
+    def _written_aside(self, line: bytes) -> Iterator[str]:
+        """Yield the name of a file with the line alone; the folder is on the disk afterwards."""
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(name, self.path)
-        except BaseException:
+            yield name
+        finally:
             Path(name).unlink(missing_ok=True)
-            raise
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
-        self._size = len(line)
 
     def read(self, plan: str) -> dict[str, Any]:
         """Return the content, if it belongs to the plan of this fingerprint."""
@@ -115,7 +162,8 @@ class StateFile:
                 _collect(content, "", logs)
             if content is None:
                 raise ValueError
-            self._size = sum(len(line) + 1 for line in lines)
+            size = sum(len(line) + 1 for line in lines)
+            self._newest_is(lines[-1] + b"\n", size - len(lines[-1]) - 1)
             content = self._restored(content, "", logs)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{str(self.path)!r} is not a readable state file") from error

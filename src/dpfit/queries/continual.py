@@ -46,7 +46,7 @@ class Measures(Spec):
     """What is counted and added up: records by category, and numbers by category.
 
     Each column of ``axes`` is a partition: a record counts in one of its cells. Each column of
-    ``sums`` is added up in every cell. An empty cell adds zero.
+    ``sums`` is added up in every cell. A number that is missing, NaN or infinite adds zero.
 
     >>> from dpfit.data.schema import Category
     >>> schema = Schema((Category("ward", ("A", "B")), Number("cost", 0, 500)))
@@ -136,7 +136,8 @@ class Measures(Spec):
         values = [np.ones((table.rows, 1))]
         for column in self.sums:
             found = table.numbers(column.name)
-            kept = np.where(np.isnan(found), 0.0, np.clip(found, column.lower, column.upper))
+            clipped = np.clip(found, column.lower, column.upper)
+            kept = np.where(np.isfinite(found), clipped, 0.0)
             values.append((kept / _scale(column))[:, np.newaxis])
         return np.hstack([cells * value for value in values])
 
@@ -267,9 +268,13 @@ class ContinualCounts:
         """Release one step; a step that was answered is not read again.
 
         ``step`` is the number of the step, from 1; it guards against a batch that is added twice
-        or left out. By default it is the next one.
+        or left out. By default it is the next one. Where the answer of a step could not be stored,
+        the same call again stores it and reads nothing.
         """
         if not self.needs(step):
+            return
+        if self.session.withheld:
+            self.session.retry()
             return
         source = Table(table)
         users = None if self.user is None else source.texts(self.user)
