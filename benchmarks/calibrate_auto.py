@@ -8,7 +8,7 @@ Two things are measured, on random problems that are not in auto_grid.json: the 
 a budget so large that nothing else is left; and the factors on predicted risks for which the solver
 that is picked is, in geometric mean, least worse than the best one in hindsight (nearest to one, of
 those that cannot be told from the best). `auto` applies no factors: they should all be one. The
-bias is `CLIP_BIAS` in dpfit.solvers.descents.predicted.
+bias is `TUNING.clip_bias` in dpfit.solvers.descents.scales.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dpfit.core.reference_designs import reference_margins
 from dpfit.privacy import Budget
 from dpfit.solvers.auto import auto
 from dpfit.solvers.descents import predicted as predictions
-from dpfit.solvers.descents.scales import CLIP, gradient_bound, natural_unit
+from dpfit.solvers.descents.scales import TUNING, gradient_bound, natural_unit
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from synthetic import Case
 
@@ -85,7 +85,10 @@ def clip_bias(losses: tuple[str, ...]) -> float:
         case = replace(blank, loss=loss, design=design[0], power=design[1], size=size, d=d)
         problem = case.problem
         plan = noisy_gd.plan(
-            problem, Budget(mu=1e4), max_passes=1000, clip_norm=CLIP * gradient_bound(problem)
+            problem,
+            Budget(mu=1e4),
+            max_passes=1000,
+            clip_norm=TUNING.clip * gradient_bound(problem),
         )
         excess = float(case.excess(plan, 1).mean())
         hard, easy = reference_margins(problem, gradient_bound(problem), natural_unit(problem))
@@ -147,7 +150,8 @@ def calibrated(problems: int) -> dict[str, Any]:
 
     The bias enters the predictions, so it is put in place before the factors are sought.
     """
-    bias = predictions.CLIP_BIAS = float(f"{clip_bias(CLIPPED):.2g}")
+    bias = float(f"{clip_bias(CLIPPED):.2g}")
+    predictions.TUNING = replace(TUNING, clip_bias=bias)
     predicted, reached = logarithms(random_cases(problems))
     factors = best_factors(predicted, reached)
     regret = np.exp(regrets(tuple(factors.values()), predicted, reached))

@@ -25,7 +25,8 @@ from dpfit.solvers.descents.momentum import momentum_descent
 from dpfit.solvers.descents.rule import tune_descent
 from dpfit.solvers.descents.scales import gradient_bound
 from dpfit.solvers.gradient.preconditioned_gd import IsotropicBy, IsotropicRule
-from dpfit.solvers.public_data.descent import AVERAGED, PublicOptimizer
+from dpfit.solvers.public_data.descent import TUNING as PUBLIC
+from dpfit.solvers.public_data.descent import PublicOptimizer
 from dpfit.solvers.public_data.pda_dpmd import PublicMirror
 from dpfit.solvers.public_data.warm_start import WarmStart
 
@@ -54,9 +55,13 @@ def noisy_gd(value: dict[str, Any]) -> Descent:
 
 
 @reads("warm_start_gd")
+def _usual_schedule(value: dict[str, Any]) -> Schedule:
+    return Schedule(value["steps"], average=PUBLIC.averaged)
+
+
 def warm_start_gd(value: dict[str, Any]) -> Descent:
     """Return the descent of a stored `warm_start_gd` plan."""
-    return _public(value, WarmStart(Schedule(value["steps"], average=AVERAGED), value["clip"]))
+    return _public(value, WarmStart(_usual_schedule(value), value["clip"]))
 
 
 @reads("pda_dpmd")
@@ -64,7 +69,7 @@ def pda_dpmd(value: dict[str, Any]) -> Descent:
     """Return the descent of a stored `pda_dpmd` plan."""
     return _public(
         value,
-        PublicMirror(Schedule(value["steps"], average=AVERAGED), value["clip"], value["mirror"]),
+        PublicMirror(_usual_schedule(value), value["clip"], value["mirror"]),
     )
 
 

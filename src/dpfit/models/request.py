@@ -40,7 +40,7 @@ from dpfit.privacy import Budget
 from dpfit.privacy.validate import integer, non_negative, positive
 from dpfit.solvers.auto import auto
 from dpfit.solvers.gradient.phased_sgd import phased_sgd
-from dpfit.solvers.public_data.descent import RECORDS_PER_DIMENSION
+from dpfit.solvers.public_data.descent import TUNING as PUBLIC
 
 RANGES, FIT = "ranges", "fit"
 """Names of the stages where ranges are found privately."""
@@ -304,7 +304,7 @@ class LossObjective:
         safer; with very few their fit may be worse than none.
         """
         solver = named_solver(self.solver)
-        enough = RECORDS_PER_DIMENSION * problem.dimension
+        enough = PUBLIC.records_per_dimension * problem.dimension
         if self.public is None or solver.name != auto.name or self.public < enough:
             return solver
         return named_solver("pda_dpmd" if self.public > 2 * problem.n_features else "warm_start_gd")

@@ -19,7 +19,7 @@ from dpfit.privacy import Budget, BudgetUnreachable
 from dpfit.privacy.gaussian import delta as gaussian_delta
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.rule import tune_descent
-from dpfit.solvers.public_data.descent import AVERAGED, Geometry, predicted_risks
+from dpfit.solvers.public_data.descent import TUNING, Geometry, predicted_risks
 from dpfit.solvers.public_data.pda_dpmd import MIRRORS, PublicMirror, pda_dpmd
 from dpfit.solvers.public_data.survey import Clipping, Survey
 from dpfit.solvers.public_data.warm_start import WarmStart, warm_start_gd
@@ -48,7 +48,7 @@ def binary(n, rng):
 
 
 def descent(kind, problem, relation, noise_multiplier, steps, *options):
-    schedule = Schedule(steps, average=AVERAGED)
+    schedule = Schedule(steps, average=TUNING.averaged)
     aggregate = ClippedMean(problem.n, noise_multiplier, steps, relation, schedule=schedule)
     return Descent(problem, aggregate, kind(schedule, *options))
 

@@ -22,8 +22,7 @@ from dpfit.core.reference_designs import (
 from dpfit.solvers.descents.descent import Descent
 from dpfit.solvers.descents.momentum import Momentum, shrinkage_factor
 from dpfit.solvers.descents.scales import (
-    CLIP,
-    USER_CLIP,
+    TUNING,
     effective_curvature_fraction,
     gradient_bound,
     natural_unit,
@@ -32,15 +31,6 @@ from dpfit.solvers.descents.scales import (
 )
 
 Floats = NDArray[np.float64]
-
-CLIP_BIAS = 0.0019
-"""Excess risk by clipping the gradients of a classification loss to 0.6 of their bound, over the
-Lipschitz constant and
-the standard deviation of margins; measured by benchmarks/calibrate_auto.py."""
-
-FEW_ROWS = 2.0
-"""Rows of a user up to which clipping its mean costs as much as clipping a record; beyond, the cost
-falls with the square of the rows. Set on 3000 users of 2 rows, 2000 of 5 and 4000 of 10."""
 
 _DIRECTIONS = 500
 """In how many directions a descent is followed, at most, to predict its risk."""
@@ -114,7 +104,7 @@ def collected(descent: Descent, decay: Floats) -> Floats:
 def clip_bias(problem: Minimize, clip_norm: float, design: Design, per: str = "record") -> float:
     """Excess by clipping; none where rows are so short that nothing is clipped.
 
-    A margin loss is off by a share of what its margins are worth, as measured (`CLIP_BIAS`). A
+    A margin loss is off by a share of what its margins are worth, as measured (``clip_bias``). A
     regression loss is off by what a sample of so many records is off in so many dimensions
     (`clipping_excess_risk`).
     """
@@ -126,20 +116,32 @@ def clip_bias(problem: Minimize, clip_norm: float, design: Design, per: str = "r
     if design.errors:
         off = clipping_excess_risk(share, design.errors) * slope * natural_unit(problem)
         return off * problem.dimension / problem.n
-    return CLIP_BIAS * (1 - share) / (1 - CLIP) * slope * design.deviation / problem.bounds.row_norm
+    return (
+        TUNING.clip_bias
+        * (1 - share)
+        / (1 - TUNING.clip)
+        * slope
+        * design.deviation
+        / problem.bounds.row_norm
+    )
 
 
 def _user_bias(descent: Descent, design: Design) -> float:
     """Excess by clipping means of few rows at `user_radius`; that of means of many rows is small.
 
     The mean of m gradients is nearly symmetric, so clipping moves no minimizer, if m is large. At
-    two rows it is about what clipping a record at `USER_CLIP` does; it falls as `FEW_ROWS` says,
-    and as the clip norm grows to twice `user_radius`, which hardly clips any.
+    two rows it is about what clipping a record at ``user_clip`` does; it falls as ``few_rows``
+    says, and as the clip norm grows to twice `user_radius`, which hardly clips any.
     """
     problem, rows = descent.problem, descent.problem.rows_per_user or 1.0
     if descent.aggregate.per == "record" or rows <= 1 or not math.isfinite(gradient_bound(problem)):
         return 0.0
-    off = CLIP_BIAS * (1 - USER_CLIP) / (1 - CLIP) * min(1.0, (FEW_ROWS / rows) ** 2)
+    off = (
+        TUNING.clip_bias
+        * (1 - TUNING.user_clip)
+        / (1 - TUNING.clip)
+        * min(1.0, (TUNING.few_rows / rows) ** 2)
+    )
     off *= max(0.0, 2 - _moves(descent).clip_norm / user_radius(problem)) ** 2
     return off * gradient_bound(problem) * design.deviation / problem.bounds.row_norm
 

@@ -19,7 +19,9 @@ from dpfit.solvers.descents.momentum import Momentum, momentum_descent
 from dpfit.solvers.descents.predicted import collected
 from dpfit.solvers.descents.quantiles import quantile_time
 from dpfit.solvers.descents.scales import (
-    CLIP,
+    TUNING as SCALES,
+)
+from dpfit.solvers.descents.scales import (
     gradient_bound,
     isotropic_curvature,
     parameter_scale,
@@ -35,13 +37,14 @@ class DescentTuning(Tuning):
     Parameters
     ----------
     margin_noise, residual_noise : pair of float
-        Levels of noise between which gradients come to be clipped at `CLIP`: of `relative_noise`,
+        Levels of noise between which gradients come to be clipped at `SCALES.clip`: of
+        `relative_noise`,
         for regression losses times the root of the dimension.
     min_clip : float
         Least clipping norm of regression losses, as a share of the gradient bound.
     loud, quiet : pair of float
         Levels of `relative_noise` times the root of n between which regression losses come to be
-        clipped at ``min_clip``, and behind a map at `CLIP`.
+        clipped at ``min_clip``, and behind a map at `SCALES.clip`.
     collected_noise : float
         Noise that a flat direction may collect, in units of `parameter_scale`.
     forgetting_time : float
@@ -57,7 +60,7 @@ class DescentTuning(Tuning):
         How much of James and Stein's shrinkage is made: half has three quarters of the gain.
     class_noise : pair of float (this and the next two by benchmarks/calibrate_descents.py)
         Levels of `relative_noise` between which a loss of several classes comes to be clipped at
-        ``class_clip`` instead of `CLIP`.
+        ``class_clip`` instead of `SCALES.clip`.
     class_clip : float
         Least clipping norm of a loss of several classes, as a share of the gradient bound.
     class_factor : float
@@ -128,18 +131,20 @@ def default_clip_norm(
     if _has_classes(problem):
         levels, shares = (
             (*TUNING.margin_noise, *TUNING.class_noise),
-            (1.0, CLIP, CLIP, TUNING.class_clip),
+            (1.0, SCALES.clip, SCALES.clip, TUNING.class_clip),
         )
         return bound * float(np.interp(noise, levels, shares))
     if not problem.loss.is_regression:
-        return bound * float(np.interp(noise, TUNING.margin_noise, (1.0, CLIP)))
+        return bound * float(np.interp(noise, TUNING.margin_noise, (1.0, SCALES.clip)))
     level = math.log(noise * math.sqrt(problem.n))
     if behind_map:
-        quiet = np.interp(level, np.log(TUNING.quiet), (1.0, CLIP))
+        quiet = np.interp(level, np.log(TUNING.quiet), (1.0, SCALES.clip))
     else:
-        quiet = np.interp(noise * math.sqrt(problem.dimension), TUNING.residual_noise, (1.0, CLIP))
-    loud = np.interp(level, np.log(TUNING.loud), (CLIP, TUNING.min_clip))
-    return bound * float(loud if loud < CLIP else quiet)
+        quiet = np.interp(
+            noise * math.sqrt(problem.dimension), TUNING.residual_noise, (1.0, SCALES.clip)
+        )
+    loud = np.interp(level, np.log(TUNING.loud), (SCALES.clip, TUNING.min_clip))
+    return bound * float(loud if loud < SCALES.clip else quiet)
 
 
 def tune_descent(

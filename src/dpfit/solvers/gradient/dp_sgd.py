@@ -26,7 +26,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.core import Algorithm, Example, Loop, Minimize, Plan, Risk, Run, Step, Work
+from dpfit.core import Algorithm, Example, Loop, Minimize, Plan, Risk, Run, Step, Tuning, Work
 from dpfit.core.algorithm import Requirement
 from dpfit.core.problem import Problem
 from dpfit.data.dataset import Dataset, InMemory
@@ -50,30 +50,50 @@ from dpfit.solvers.descents.network_rule import sampled_rule
 from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.rule import default_clip_norm
 from dpfit.solvers.descents.sampled import sampled_users
+from dpfit.solvers.descents.scales import TUNING as SCALES
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
 
-MOMENTUM, AVERAGED = 0.9, 0.25
-FEWEST, MOST = 100, 4000
-"""Bounds on the number of steps where it is not given."""
 
-_CLIPPED = 0.3
-"""Fraction of the Lipschitz constant that is clipped away at a small signal-to-noise ratio."""
+@dataclass(frozen=True)
+class SampledTuning(Tuning):
+    """Tuned numbers of `dp_sgd`.
 
-_QUIET = 700.0
-"""Signal-to-noise ratio, strength * n / sqrt(dimension), above which clipping fades."""
+    Parameters
+    ----------
+    momentum, averaged : float
+        Momentum, and the fraction of the last points that the output averages.
+    fewest, most : int
+        Bounds on the number of steps where it is not given.
+    clipped : float
+        Fraction of the Lipschitz constant that is clipped away at a small signal-to-noise ratio.
+    quiet : float
+        Signal-to-noise ratio, strength * n / sqrt(dimension), above which clipping fades.
+    drift : float
+        Noise that a direction without curvature may collect, in natural units of the parameter.
+    faint : float
+        Signal-to-noise ratio below which the total step size is reduced: a parameter would be
+        mostly noise.
+    entries, passes : float
+        Matrix entries read in all, if these are at least this many passes over the data.
+    """
 
-_DRIFT = 0.75
-"""Noise that a direction without curvature may collect, in natural units of the parameter."""
+    kind = "sampled_tuning"
+    set_by: str = "rules of thumb; measured by benchmarks/slopes.py"
+    momentum: float = 0.9
+    averaged: float = 0.25
+    fewest: int = 100
+    most: int = 4000
+    clipped: float = 0.3
+    quiet: float = 700.0
+    drift: float = 0.75
+    faint: float = 30.0
+    entries: float = 4e8
+    passes: float = 20.0
 
-_FAINT = 30.0
-"""Signal-to-noise ratio below which the total step size is reduced: a parameter would be mostly
-noise.
-"""
 
-_ENTRIES, _PASSES = 4e8, 20
-"""Matrix entries read in all, if these are at least this many passes over the data."""
+TUNING = SampledTuning()
 
 _DRAWN = 2**18
 """Random numbers drawn in one call: enough to make its overhead small, few enough to stay in the
@@ -382,7 +402,7 @@ class DPSGD(Algorithm[Minimize]):
     requires = (_BOUNDED,)
     supports = frozenset({"ridge", "domain"})
     tier = "recommended"
-    tunings = (DESCENT, NETWORK)
+    tunings = (TUNING, DESCENT, NETWORK, SCALES)
 
     def _hint(self, kind: str, problem: Problem) -> str:
         return (
@@ -399,8 +419,8 @@ class DPSGD(Algorithm[Minimize]):
         batch: float | None = None,
         clip_norm: float | None = None,
         learning_rate: float | None = None,
-        momentum: float = MOMENTUM,
-        averaged: float = AVERAGED,
+        momentum: float = TUNING.momentum,
+        averaged: float = TUNING.averaged,
     ) -> Plan:
         """Plan a descent; options that are not given follow from public facts.
 
@@ -432,17 +452,17 @@ class DPSGD(Algorithm[Minimize]):
         given = clip_norm is not None
         limit = positive("clip_norm", clip_norm) if given else _clip_norm(problem, budget, signal)
         time = (
-            _DRIFT
+            TUNING.drift
             * constants.natural_unit
             * signal
-            / (signal + _FAINT)
+            / (signal + TUNING.faint)
             * strength
             * problem.n
             / limit
         )
         if steps is None:
-            wanted = time * (1 - momentum) * curvature if constants.smooth else MOST
-            steps = math.ceil(min(max(wanted, FEWEST), MOST))
+            wanted = time * (1 - momentum) * curvature if constants.smooth else TUNING.most
+            steps = math.ceil(min(max(wanted, TUNING.fewest), TUNING.most))
         integer("steps", steps)
         if learning_rate is None:
             # A non-smooth loss takes steps of Nemirovski's length: larger ones jump over its kinks.
@@ -454,7 +474,7 @@ class DPSGD(Algorithm[Minimize]):
                 min(learning_rate, 1 / problem.ridge) if problem.ridge else learning_rate
             )
         if batch is None:
-            passes = max(_ENTRIES / (problem.n * rows * problem.n_features), _PASSES)
+            passes = max(TUNING.entries / (problem.n * rows * problem.n_features), TUNING.passes)
             batch = problem.n * min(1.0, max(passes / steps, strength / math.sqrt(steps)))
         template = SampledDescent(
             problem,
@@ -490,7 +510,7 @@ class DPSGD(Algorithm[Minimize]):
 
 def _distance(problem: Minimize, relation: str) -> float:
     """Distance to a good parameter: natural units in all directions, at most the diameter."""
-    free = _DRIFT * problem.constants(relation).natural_unit * math.sqrt(problem.dimension)
+    free = TUNING.drift * problem.constants(relation).natural_unit * math.sqrt(problem.dimension)
     return free if problem.region is None else min(free, problem.region.diameter())
 
 
@@ -505,7 +525,7 @@ def _clip_norm(problem: Minimize, budget: Budget, signal: float) -> float:
         return default_clip_norm(problem, budget.relation, 1 / budget.gaussian_mu, per="user")
     steepest = _steepest(problem, budget.relation)
     smooth = problem.constants(budget.relation).smooth
-    return steepest * (1 - _CLIPPED * min(1.0, _QUIET / signal)) if smooth else steepest
+    return steepest * (1 - TUNING.clipped * min(1.0, TUNING.quiet / signal)) if smooth else steepest
 
 
 dp_sgd = DPSGD()

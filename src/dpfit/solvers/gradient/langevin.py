@@ -38,6 +38,7 @@ from dpfit.privacy.validate import integer, positive
 from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.momentum import Momentum, momentum_descent
 from dpfit.solvers.descents.predicted import predicted_risk
+from dpfit.solvers.descents.scales import TUNING as SCALES
 from dpfit.theory.stability import descent_average_distance
 
 _FORGOTTEN = 40.0
@@ -173,7 +174,7 @@ class Langevin(Algorithm[Minimize]):
     supports = frozenset({"ridge", "domain", "trust_ball", "population"})
     tier = "reference"
     auto_candidate = True
-    tunings = (TUNING,)
+    tunings = (TUNING, SCALES)
 
     def _plan(
         self,

@@ -37,6 +37,7 @@ from dpfit.solvers.descents.predicted import predicted_risk
 from dpfit.solvers.descents.quantiles import TUNING as QUANTILE
 from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.rule import tune_descent
+from dpfit.solvers.descents.scales import TUNING as SCALES
 from dpfit.solvers.descents.scales import user_radius
 
 PAIRS = 3.0
@@ -102,7 +103,7 @@ class NoisyGD(Algorithm[Minimize]):
     requires = (CLIPPABLE, STEP_SIZE)
     supports = frozenset({"ridge", "domain", "centre", "trust_ball", "ridge_map"})
     tier = "recommended"
-    tunings = (DESCENT, LABEL_MEAN, QUANTILE, NETWORK)
+    tunings = (DESCENT, LABEL_MEAN, QUANTILE, NETWORK, SCALES)
     auto_candidate = True
 
     def is_candidate(self, problem: Minimize) -> bool:

@@ -48,6 +48,7 @@ from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.predicted import risk_on
 from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.rule import tune_descent
+from dpfit.solvers.descents.scales import TUNING as SCALES
 from dpfit.solvers.descents.scales import gradient_bound, natural_unit, relative_noise
 from dpfit.solvers.descents.second_moments import (
     MappedRows,
@@ -254,7 +255,7 @@ class PreconditionedGD(Algorithm[Minimize]):
     requires = (MARGIN_LOSS, NO_DOMAIN, BOUNDED)
     supports = frozenset({"ridge"})
     tier = "recommended"
-    tunings = (TUNING, DESCENT)
+    tunings = (TUNING, DESCENT, SCALES)
     auto_candidate = True
 
     def is_candidate(self, problem: Minimize) -> bool:

@@ -30,6 +30,7 @@ from dpfit.solvers.descents.descent import Descent, trajectory_step
 from dpfit.solvers.descents.predicted import predicted_risk
 from dpfit.solvers.descents.rule import TUNING as DESCENT
 from dpfit.solvers.descents.rule import tune_descent
+from dpfit.solvers.descents.scales import TUNING as SCALES
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
 START, SCALE, FIT = "convex start", "scale of residuals", "fit"
@@ -138,7 +139,7 @@ class RobustGD(Algorithm[Minimize]):
     requires = (LEVELS_OFF, NO_START)
     supports = frozenset({"ridge", "domain"})
     tier = "recommended"
-    tunings = (TUNING, DESCENT)
+    tunings = (TUNING, DESCENT, SCALES)
     auto_candidate = True
 
     def is_candidate(self, problem: Minimize) -> bool:

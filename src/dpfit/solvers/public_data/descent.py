@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpfit.core import Algorithm, Example, Minimize, Plan, Requirement, State
 from dpfit.core.examples import opposite_records
-from dpfit.core.notes import LeftOut
+from dpfit.core.notes import LeftOut, Tuning
 from dpfit.data.dataset import Dataset, InMemory
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
@@ -38,19 +38,33 @@ Floats = NDArray[np.float64]
 Move = Callable[[Floats, Floats], Floats]
 """From points and noisy gradients of the objective to the next points, all of shape (k, d)."""
 
-STEPS = 50
-"""Steps by default: they cost passes, not privacy."""
 
-AVERAGED = 0.6
-"""Fraction of the iterates that the output averages."""
+@dataclass(frozen=True)
+class PublicTuning(Tuning):
+    """Tuned numbers of descents with public records.
 
-RECORDS_PER_DIMENSION = 1.5
-"""With fewer public records for each parameter their fit may be worse than none, and they are not
-looked at.
-"""
+    Parameters
+    ----------
+    steps : int
+        Steps by default: they cost passes, not privacy.
+    averaged : float
+        Fraction of the iterates that the output averages.
+    records_per_dimension : float
+        With fewer public records for each parameter their fit may be worse than none, and they are
+        not looked at.
+    quantiles : tuple of float
+        Fractions of public gradients within the clipping norms that are compared.
+    """
 
-QUANTILES = (0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
-"""Fractions of public gradients within the clipping norms that are compared."""
+    kind = "public_tuning"
+    set_by: str = "benchmarks/public_data.py"
+    steps: int = 50
+    averaged: float = 0.6
+    records_per_dimension: float = 1.5
+    quantiles: tuple[float, ...] = (0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
+
+
+TUNING = PublicTuning()
 
 FRACTIONS = 2.0 ** -np.arange(0.0, 14.0)
 """Step sizes, as fractions of the longest one."""
@@ -138,7 +152,7 @@ class PublicOptimizer(Optimizer):
             raise ValueError("aggregate and optimizer must have the same schedule")
 
     def needs_public(self, problem: Minimize) -> int:
-        return math.ceil(RECORDS_PER_DIMENSION * problem.dimension)
+        return math.ceil(TUNING.records_per_dimension * problem.dimension)
 
     def bounds(self, problem: Minimize) -> tuple[float, ...]:
         if self.clip_norm is not None:
@@ -186,7 +200,7 @@ class PublicOptimizer(Optimizer):
         if self.clip_norm is not None:
             return {self.clip_norm}
         least, most = _clip_range(problem)
-        return {min(max(float(norm), least), most) for norm in np.quantile(norms, QUANTILES)}
+        return {min(max(float(norm), least), most) for norm in np.quantile(norms, TUNING.quantiles)}
 
     def init(self, problem: Minimize, aggregate: Aggregate, public: Dataset | None) -> State:
         if public is None or not isinstance(aggregate, ClippedMean):
@@ -280,6 +294,7 @@ class PublicDescent(Algorithm[Minimize]):
 
     solves = Minimize
     guarantees = ("approximate", "gdp", "zcdp")
+    tunings: ClassVar[tuple[Tuning, ...]] = (TUNING,)
 
     def _public_plan(
         self,
@@ -297,7 +312,7 @@ class PublicDescent(Algorithm[Minimize]):
         ``clip_norm`` for this fallback.
         """
         multiplier = calibrate(Gaussian, budget).noise_multiplier
-        schedule = Schedule(integer("steps", steps), average=AVERAGED)
+        schedule = Schedule(integer("steps", steps), average=TUNING.averaged)
         moves = optimizer(schedule, clip_norm)
         aggregate = ClippedMean(problem.n, multiplier, steps, budget.relation, schedule=schedule)
         descent = Descent(problem, aggregate, moves)

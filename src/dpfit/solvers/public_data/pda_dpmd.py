@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpfit.core import Minimize, Plan, Requirement
+from dpfit.core import Minimize, Plan, Requirement, Tuning
 from dpfit.core.algorithm import CONVEX
 from dpfit.geometry import L2Ball
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
@@ -28,12 +28,14 @@ from dpfit.privacy import Budget
 from dpfit.privacy.validate import option
 from dpfit.solvers.public_data.descent import (
     SMOOTH_MARGIN_LOSS,
-    STEPS,
     Floats,
     Geometry,
     Move,
     PublicDescent,
     PublicOptimizer,
+)
+from dpfit.solvers.public_data.descent import (
+    TUNING as PUBLIC,
 )
 from dpfit.solvers.public_data.mirror_maps import LossMap, MirrorMap, QuadraticMap, ball_of
 from dpfit.solvers.public_data.public_loss import PublicLoss
@@ -41,19 +43,33 @@ from dpfit.solvers.public_data.survey import Survey
 
 MIRRORS = ("loss", "curvature", "gradient")
 
-_RIDGES, _LEAST, _MOST = 19, 1e-7, 100.0
-"""How many ridges of the mirror map are compared, between which multiples of the largest public
-curvature. A ridge
-far above it is plain descent."""
 
-_LONGEST = 0.5
-"""Between eigenvectors of the public Hessian, the private one can be several times as large
-(docs/explanation/
-public-data.md, section 3): longer steps would overshoot."""
+@dataclass(frozen=True)
+class MirrorTuning(Tuning):
+    """Tuned numbers of `pda_dpmd`.
 
-_WEIGHTS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.03)
-"""Weights of the private gradient next to the public one that are compared."""
+    Parameters
+    ----------
+    ridges, least, most : int, float
+        How many ridges of the mirror map are compared, between which multiples of the largest
+        public curvature. A ridge far above it is plain descent.
+    longest : float
+        Longest step. Between eigenvectors of the public Hessian, the private one can be several
+        times as large (docs/explanation/public-data.md, section 3): longer steps would overshoot.
+    weights : tuple of float
+        Weights of the private gradient next to the public one that are compared.
+    """
 
+    kind = "mirror_tuning"
+    set_by: str = "benchmarks/public_data.py"
+    ridges: int = 19
+    least: float = 1e-7
+    most: float = 100.0
+    longest: float = 0.5
+    weights: tuple[float, ...] = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.03)
+
+
+TUNING = MirrorTuning()
 
 BALL = Requirement(
     "a Euclidean ball as domain, or none",
@@ -86,21 +102,25 @@ class PublicMirror(PublicOptimizer):
             return
         flat, largest = np.zeros_like(public.values), float(public.values.max()) or 1.0
         quadratic, ball = self.mirror == "curvature" or problem.loss.is_quadratic, ball_of(problem)
-        for ridge in problem.ridge + np.geomspace(_LEAST * largest, _MOST * largest, _RIDGES):
+        for ridge in problem.ridge + np.geomspace(
+            TUNING.least * largest, TUNING.most * largest, TUNING.ridges
+        ):
             metric = public.values + ridge
             mirror: MirrorMap = (
                 QuadraticMap(public.vectors, metric, public.point, ball)
                 if quadratic
                 else LossMap(replace(public.psi, ridge=float(ridge)), ball)
             )
-            yield Geometry(curvatures / metric, 1 / metric, flat, _Mirrored(mirror).mover, _LONGEST)
+            yield Geometry(
+                curvatures / metric, 1 / metric, flat, _Mirrored(mirror).mover, TUNING.longest
+            )
 
     def _regularized(
         self, problem: Minimize, public: Survey, curvatures: Floats
     ) -> Iterator[Geometry]:
         bends = public.values + problem.ridge
         psi = replace(public.psi, ridge=problem.ridge)
-        for weight in _WEIGHTS:
+        for weight in TUNING.weights:
             pulls = (1 - weight) * bends
             yield Geometry(
                 weight * curvatures + pulls,
@@ -173,6 +193,7 @@ class PdaDpmd(PublicDescent):
     use_for = "data that come with unprotected records of the same kind"
     reference = "[Gan22] Algorithm 1, Theorem 74, corrected; Theorem 81"
     requires = (CONVEX, SMOOTH_MARGIN_LOSS, BALL)
+    tunings = (PUBLIC, TUNING)
     supports = frozenset({"ridge", "domain"})
     tier = "recommended"
 
@@ -181,7 +202,7 @@ class PdaDpmd(PublicDescent):
         problem: Minimize,
         budget: Budget,
         *,
-        steps: int = STEPS,
+        steps: int = PUBLIC.steps,
         clip_norm: float | None = None,
         mirror: str = "loss",
     ) -> Plan:

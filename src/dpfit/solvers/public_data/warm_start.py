@@ -16,7 +16,7 @@ from dpfit.core.algorithm import CONVEX
 from dpfit.privacy import Budget
 from dpfit.solvers.public_data.descent import (
     SMOOTH_MARGIN_LOSS,
-    STEPS,
+    TUNING,
     Floats,
     Geometry,
     Move,
@@ -82,7 +82,7 @@ class WarmStartGD(PublicDescent):
         problem: Minimize,
         budget: Budget,
         *,
-        steps: int = STEPS,
+        steps: int = TUNING.steps,
         clip_norm: float | None = None,
     ) -> Plan:
         """Return a descent within the budget; the public records come with the data."""
