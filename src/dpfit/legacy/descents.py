@@ -55,10 +55,6 @@ def noisy_gd(value: dict[str, Any]) -> Descent:
 
 
 @reads("warm_start_gd")
-def _usual_schedule(value: dict[str, Any]) -> Schedule:
-    return Schedule(value["steps"], average=PUBLIC.averaged)
-
-
 def warm_start_gd(value: dict[str, Any]) -> Descent:
     """Return the descent of a stored `warm_start_gd` plan."""
     return _public(value, WarmStart(_usual_schedule(value), value["clip"]))
@@ -67,10 +63,11 @@ def warm_start_gd(value: dict[str, Any]) -> Descent:
 @reads("pda_dpmd")
 def pda_dpmd(value: dict[str, Any]) -> Descent:
     """Return the descent of a stored `pda_dpmd` plan."""
-    return _public(
-        value,
-        PublicMirror(_usual_schedule(value), value["clip"], value["mirror"]),
-    )
+    return _public(value, PublicMirror(_usual_schedule(value), value["clip"], value["mirror"]))
+
+
+def _usual_schedule(value: dict[str, Any]) -> Schedule:
+    return Schedule(value["steps"], average=PUBLIC.averaged)
 
 
 def _public(value: dict[str, Any], moves: PublicOptimizer) -> Descent:
