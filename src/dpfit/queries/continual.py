@@ -349,16 +349,14 @@ class ContinualCounts:
         outputs, sums = self.measures.outputs, self.session.value
         if window is not None:
             sums = sums - np.pad(sums, ((window, 0), (0, 0)))[: len(sums)]
-        if self.sums.aggregate.noise == "laplace":
-            # A total of cells is a sum of as many terms: its own width needs their number.
-            single = self.sums.half_widths(level, window)[: len(sums), np.newaxis]
-            many = 1 - (1 - level) / np.count_nonzero(outputs, axis=1)
-            shares = [self.sums.half_widths(each, window)[: len(sums)] for each in many]
-            width = np.stack(shares, axis=1) * np.abs(outputs).sum(axis=1)
-            alone = np.count_nonzero(outputs, axis=1) == 1
-            return sums @ outputs.T, np.where(alone, single * np.abs(outputs).sum(axis=1), width)
-        width = self.sums.half_widths(level, window)[: len(sums), np.newaxis]
-        return sums @ outputs.T, width * np.linalg.norm(outputs, axis=1)
+        # An estimate adds up entries of the rows, all with one factor.
+        entries, factors = np.count_nonzero(outputs, axis=1), np.abs(outputs).max(axis=1)
+        width = {
+            count: self.sums.half_widths(level, window, entries=count)[: len(sums)]
+            for count in set(entries.tolist())
+        }
+        half = np.stack([width[count] for count in entries.tolist()], axis=1)
+        return sums @ outputs.T, half * factors
 
     def close(self) -> Release:
         """End the stream: its reservation is committed, and no step is answered any more."""
