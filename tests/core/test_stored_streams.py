@@ -8,19 +8,29 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpfit.core import AnswerWithheld, Interact, resume
+from dpfit.core import store as store_module
 from dpfit.core.log import Log
 from dpfit.core.store import StateFile
 from dpfit.data.dataset import InMemory
-from dpfit.ledger import Ledger, LedgerError, LedgerUnavailable, SessionCopied
+from dpfit.ledger import (
+    BudgetExceeded,
+    DatasetAccount,
+    Ledger,
+    LedgerError,
+    LedgerUnavailable,
+    SessionCopied,
+)
 from dpfit.ledger import store as ledger_file
 from dpfit.mechanisms.aggregates.encoders import Exponentials
 from dpfit.mechanisms.prefix_sums import RunningSums, StreamSums, prefix_sums
 from dpfit.privacy import Budget
+from dpfit.queries import continual
 from dpfit.queries.continual import ContinualCounts, Measures
 
 BATCH = InMemory(np.ones((2, 1)), np.zeros(2))
@@ -349,6 +359,103 @@ def test_a_stream_is_resumed_in_another_process(tmp_path):
     command = [sys.executable, "-c", code, str(store), str(saved)]
     out = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(out.stdout) == [first.tolist(), True, first.tolist()]
+
+
+# Openings that are killed.
+
+
+def _open_board(tmp_path, steps=4):
+    budget = Budget(mu=1.0, relation="add_remove")
+    return ContinualCounts.open(
+        tmp_path / "board", Measures(), steps=steps, budget=budget,
+        ledger=tmp_path / "book", dataset="visits",
+    )  # fmt: skip
+
+
+KILLS = {
+    "before the folder": (Path, "mkdir", False),
+    "before the plan is written": (continual, "create", False),
+    "before the charge": (DatasetAccount, "reserve", False),
+    "after the charge": (DatasetAccount, "reserve", True),
+    "before the state file": (store_module.os, "link", False),
+    "after the state file": (StateFile, "write", True),
+    "after the ledger knows it": (DatasetAccount, "advance", True),
+}
+
+
+def _opened_in_a_child(tmp_path, place, name, after):
+    """Open a board in a child that is killed at a call, or just after it."""
+    child = os.fork()
+    if child == 0:
+        called = getattr(place, name)
+
+        def kill(*arguments, **facts):
+            # The plan is linked first, and then the state file.
+            if name == "link" and "board/state" not in str(arguments[1]):
+                return called(*arguments, **facts)
+            if after:
+                called(*arguments, **facts)
+            os._exit(9)
+
+        setattr(place, name, kill)
+        try:
+            _open_board(tmp_path)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("when", KILLS)
+def test_an_opening_that_was_killed_is_repeated_and_charged_once(tmp_path, when):
+    book = Ledger.create(tmp_path / "book")
+    book.register("visits", Budget(mu=1.5, relation="add_remove"))
+    assert _opened_in_a_child(tmp_path, *KILLS[when]) == 9
+    folder = tmp_path / "board"
+    if when in ("after the state file", "after the ledger knows it"):
+        with pytest.raises(ValueError, match="add to it, or choose a new name"):
+            _open_board(tmp_path)
+    else:
+        with pytest.raises(ValueError, match=r"interrupted; repeat it|open one first"):
+            ContinualCounts.resume(folder)
+        if (folder / "plan.json").exists():
+            with pytest.raises(ValueError, match="not an interrupted opening of this stream"):
+                _open_board(tmp_path, steps=5)
+        # The budget has room for one charge only.
+        assert _open_board(tmp_path).step == 0
+    board = ContinualCounts.resume(folder)
+    board.add({"a": [1]}, step=1)
+    assert [entry.kind for entry in book.entries("visits")] == ["register", "reserve"]
+    book.verify()
+
+
+def test_an_opening_is_one_reservation(account):
+    """The key of an opening is for one plan, until a state file has its reservation."""
+    keyed, plan = replace(account, opening="key"), stream()
+    token = keyed.reserve(plan)
+    assert keyed.reserve(plan) == token
+    assert replace(account, opening="other").reserve(plan) != token
+    with pytest.raises(LedgerError, match="another plan"):
+        keyed.reserve(stream(rounds=7))
+    keyed.advance(token, 0, "a", "")
+    with pytest.raises(LedgerError, match="resume its state file"):
+        keyed.reserve(plan)
+    keyed.advance(token, 1, "b", "a")
+    with pytest.raises(LedgerError, match="has answered 1 steps"):
+        keyed.abandon(token, touched=False)
+    keyed.abandon(token)
+    given_back = replace(account, opening="again")
+    first = given_back.reserve(plan)
+    given_back.abandon(first, touched=False)
+    assert given_back.reserve(plan) != first
+
+
+def test_a_refused_opening_leaves_no_folder(tmp_path):
+    book = Ledger.create(tmp_path / "book")
+    book.register("visits", Budget(mu=0.5, relation="add_remove"))
+    with pytest.raises(BudgetExceeded):
+        _open_board(tmp_path)
+    assert not (tmp_path / "board").exists()
 
 
 # Kill -9.

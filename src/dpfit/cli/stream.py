@@ -74,7 +74,7 @@ def open_stream(
         raise ValueError(
             "a ledger and a dataset in it go together: give both --ledger FILE and --dataset NAME"
         )
-    if folder.exists() or not folder.parent.is_dir():
+    if not folder.parent.is_dir():
         raise ValueError(f"{folder} must be a new name in a folder that exists; choose another")
     budget = Budget(
         epsilon=epsilon,

@@ -112,40 +112,21 @@ class StateFile:
 
     def _create(self, line: bytes) -> None:
         """Write the first line of a file that no other process has made meanwhile."""
-        with self._written_aside(line) as name:
-            try:
-                os.link(name, self.path)
-            except FileExistsError:
-                raise ValueError(
-                    f"{str(self.path)!r} exists; resume it, or choose another file"
-                ) from None
+        try:
+            create(self.path, line)
+        except FileExistsError:
+            raise ValueError(
+                f"{str(self.path)!r} exists; resume it, or choose another file"
+            ) from None
         self._newest_is(line, 0)
 
     def _replace(self, line: bytes) -> None:
-        with self._written_aside(line) as name:
+        with _written_aside(self.path, line) as name:
             os.replace(name, self.path)
         self._newest_is(line, 0)
 
     def _newest_is(self, line: bytes, start: int) -> None:
         self._start, self._size, self._check = start, start + len(line), line[:_CHECK]
-
-    @contextmanager
-    def _written_aside(self, line: bytes) -> Iterator[str]:
-        """Yield the name of a file with the line alone; the folder is on the disk afterwards."""
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-            yield name
-        finally:
-            Path(name).unlink(missing_ok=True)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def read(self, plan: str) -> dict[str, Any]:
         """Return the content, if it belongs to the plan of this fingerprint."""
@@ -228,6 +209,36 @@ class StateFile:
             self._written[path] = (log.items, len(log))
             return log
         return {name: self._restored(part, f"{path}/{name}", logs) for name, part in value.items()}
+
+
+def create(path: Path, content: bytes) -> None:
+    """Write a new file, whole or not at all, and return once it is on the disk."""
+    with _written_aside(path, content) as name:
+        os.link(name, path)
+
+
+@contextmanager
+def _written_aside(path: Path, content: bytes) -> Iterator[str]:
+    """Yield the name of a file beside a path; the folder is on the disk afterwards."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield name
+    finally:
+        Path(name).unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return once the names in a folder are on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _collect(value: Any, path: str, logs: dict[str, list[Any]]) -> None:

@@ -112,12 +112,11 @@ def ghost_norms(entered: Sequence[Floats], slopes: Sequence[Floats]) -> Floats:
     the gradient is not small.
     """
     with np.errstate(all="ignore"):
-        return np.sqrt(
-            sum(
-                (_squares(d) + d.shape[1] * TINY) * (_squares(a) + 1)
-                for a, d in zip(entered, slopes, strict=True)
-            )
-        )
+        squares = [
+            (_squares(d) + d.shape[1] * TINY) * (_squares(a) + 1)
+            for a, d in zip(entered, slopes, strict=True)
+        ]
+        return np.asarray(np.sqrt(sum(squares)))
 
 
 def record_weights(norms: Floats, usable: Any, clip: float) -> Floats:

@@ -63,6 +63,9 @@ class DatasetAccount:
 
     With ``as_approximate``, a delta, every plan is charged as the (epsilon, delta) promise that it
     implies; without, a plan that has no cost in the dataset's currency is refused.
+
+    ``opening`` names one opening of a stored session, by a random key: reserving again after a kill
+    returns the reservation of that key, as long as it has no state file.
     """
 
     path: Path
@@ -70,6 +73,7 @@ class DatasetAccount:
     who: str = ""
     why: str = ""
     as_approximate: float | None = None
+    opening: str = ""
 
     def __post_init__(self) -> None:
         if (
@@ -91,12 +95,33 @@ class DatasetAccount:
         asked = cost_in_currency(guarantee, registration.cap.currency, self.as_approximate)
         facts = self._facts(plan, asked)
         with store.writing(self.path) as db:
+            if self.opening and (held := self._held(db, facts)):
+                return held
             _, newest = ends(db, self.dataset)
             total = amount.short_charge(newest.spent + asked)
             if registration.cap.allows(total):
                 entry = hash_chain.append(db, self.dataset, "reserve", facts, total)
                 return Reservation(entry.id, entry.hash)
         raise self._refusal(registration, newest.spent, asked, guarantee)
+
+    def _held(self, db: sqlite3.Connection, facts: Mapping[str, Json]) -> Reservation | None:
+        """Return the reservation that an interrupted opening left; None if there is none."""
+        for entry in hash_chain.every(db, self.dataset):
+            if entry.kind != "reserve" or entry.facts.get("opening") != self.opening:
+                continue
+            closed = hash_chain.closing(db, entry.id)
+            if closed is not None and closed.gives_back:
+                continue
+            if closed is not None or session.newest(db, entry.id) is not None:
+                raise LedgerError(
+                    f"the opening was completed by reservation {entry.id}; resume its state file"
+                )
+            if hash_chain.fingerprint(entry.facts["plan"]) != hash_chain.fingerprint(facts["plan"]):
+                raise LedgerError(
+                    f"reservation {entry.id} is the opening of another plan; open that one"
+                )
+            return Reservation(entry.id, entry.hash)
+        return None
 
     def commit(self, token: Reservation, release: Released) -> None:
         """Record that the release happened."""
@@ -149,6 +174,12 @@ class DatasetAccount:
             reserved = self._reserved(db, token)
             self._require_open(db, token)
             back = facts.get("budget") == GIVEN_BACK
+            moved = session.newest(db, token.number)
+            if back and moved is not None and moved.step:
+                raise LedgerError(
+                    f"reservation {token.number} has answered {moved.step} steps; its budget stays "
+                    "spent"
+                )
             total = amount.without(newest.spent, price_of(reserved)) if back else newest.spent
             hash_chain.append(db, self.dataset, kind, facts, total, token.number)
 
@@ -180,6 +211,7 @@ class DatasetAccount:
             "version": __version__,
             "who": self.who,
             "why": self.why,
+            **({"opening": self.opening} if self.opening else {}),
         }
 
     def _refusal(

@@ -34,6 +34,7 @@ from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import Event
 from dpfit.privacy.spec import Spec
 from dpfit.privacy.validate import in_safe_range, integer, option, probability
+from dpfit.theory import laplace_sums
 
 Floats = NDArray[np.float64]
 
@@ -232,16 +233,27 @@ class RunningSums(Interactive):
         return self._unit * self.aggregate.encoder.window_deviations(window)
 
     def half_widths(
-        self, level: float = 0.95, window: int | None = None, simultaneous: bool = False
+        self,
+        level: float = 0.95,
+        window: int | None = None,
+        simultaneous: bool = False,
+        entries: int = 1,
     ) -> Floats:
         """Return the half-width of an interval at each step; see `deviations`.
 
         Each holds the sum of the bounded rows with probability ``level``; with ``simultaneous``
-        all of them do, over all steps and entries.
+        all of them do, over all steps and entries. With ``entries`` it is for the sum of that many
+        entries of a row.
         """
+        tail = 1 - _between(level)
         if simultaneous:
-            level = 1 - (1 - level) / (self.rounds * self.workload.dimension)
-        return self._widths(self.deviations(window), level)
+            tail /= self.rounds * self.workload.dimension
+        if isinstance(self.aggregate.encoder, Tree) and self.aggregate.noise == "laplace":
+            terms = entries * self.aggregate.encoder.window_nodes(window)
+            found, place = np.unique(terms, return_inverse=True)
+            widths = np.array([laplace_sums.equal_width(each, 1 - tail) for each in found.tolist()])
+            return np.asarray(self._scale * widths[place])
+        return _quantile(tail) * math.sqrt(entries) * self.deviations(window)
 
     def linear(
         self, weights: ArrayLike, sums: ArrayLike, level: float = 0.95
@@ -258,42 +270,37 @@ class RunningSums(Interactive):
                 f"weights must have a column for each of the {len(released)} steps, got "
                 f"{asked.shape[1]}"
             )
-        if self.aggregate.noise == "laplace":
-            raise ValueError("with Laplace noise only sums over steps have intervals")
+        tail, steps = 1 - _between(level), np.diff(released, axis=0, prepend=0.0)
         padded = np.pad(asked, ((0, 0), (0, self.rounds - len(released))))
-        deviations = self._unit * self.aggregate.encoder.deviations(padded)
-        steps = np.diff(released, axis=0, prepend=0.0)
-        return asked @ steps, self._widths(deviations, level)
+        encoder = self.aggregate.encoder
+        if isinstance(encoder, Tree) and self.aggregate.noise == "laplace":
+            rows = encoder.coefficients(padded)
+            widths = np.array([laplace_sums.width(row, 1 - tail) for row in rows])
+        else:
+            widths = _quantile(tail) * encoder.deviations(padded)
+        return asked @ steps, self._scale * widths
+
+    @property
+    def _scale(self) -> float:
+        return self.aggregate.deviation(self.workload.dimension)
 
     @property
     def _unit(self) -> float:
-        scale = self.aggregate.deviation(self.workload.dimension)
-        return scale * (math.sqrt(2) if self.aggregate.noise == "laplace" else 1.0)
-
-    def _widths(self, deviations: Floats, level: float) -> Floats:
-        from scipy.stats import norm
-
-        if not 0 < probability("level", level) < 1:
-            raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
-        if self.aggregate.noise == "gaussian":
-            return np.asarray(norm.isf((1 - level) / 2) * deviations)
-        terms = np.rint((deviations / self._unit) ** 2).astype(int)
-        width = {count: laplace_width(count, level) for count in set(terms.tolist())}
-        return self._unit / math.sqrt(2) * np.array([width[count] for count in terms.tolist()])
+        """Standard deviation of the noise in each entry of a release."""
+        return self._scale * (math.sqrt(2) if self.aggregate.noise == "laplace" else 1.0)
 
 
-def laplace_width(terms: int, level: float) -> float:
-    """Return a half-width that a sum of Laplace variables of scale 1 keeps at a ``level``.
+def _between(level: float) -> float:
+    if not 0 < probability("level", level) < 1:
+        raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
+    return level
 
-    Chernoff: P(abs(S) > x) <= 2 (1 - l**2)**-terms exp(-l x), for the best l in (0, 1).
 
-    >>> round(laplace_width(1, 0.95), 2), round(laplace_width(9, 0.95), 2)
-    (5.85, 12.55)
-    """
-    if not terms:
-        return 0.0
-    slopes = np.linspace(0.001, 0.999, 999)
-    return float(np.min((math.log(2 / (1 - level)) - terms * np.log1p(-(slopes**2))) / slopes))
+def _quantile(tail: float) -> float:
+    """Return what a standard normal variable exceeds, on either side, with this probability."""
+    from scipy.stats import norm
+
+    return float(norm.isf(tail / 2))
 
 
 class PrefixSumsOfStream(Algorithm[Interact]):

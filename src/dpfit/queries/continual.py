@@ -6,10 +6,11 @@ windows, with intervals, are functions of what was released.
 
 from __future__ import annotations
 
+import fcntl
 import json
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypedDict, cast
 
@@ -17,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfit.core import Interact, Interaction, Plan, Release, plan_from_json, resume
+from dpfit.core.store import create, sync_folder
 from dpfit.data.dataset import InMemory
 from dpfit.data.schema import Number, Schema
 from dpfit.data.table import Table
-from dpfit.ledger import Ledger, account_for
+from dpfit.ledger import BudgetExceeded, Ledger, NotChargeable, account_for
 from dpfit.mechanisms.prefix_sums import RunningSums, StreamSums, prefix_sums
+from dpfit.noise import Source
 from dpfit.privacy import Budget
 from dpfit.privacy.spec import Spec, from_json
 from dpfit.privacy.validate import integer
@@ -30,6 +33,8 @@ from dpfit.queries.axes import Axis, BinChoice, axis, column_of
 Floats = NDArray[np.float64]
 
 _FORMAT = "dpfit.stream/1"
+_PLAN, _STATE = "plan.json", "state"
+"""The files of a folder: public facts, and private values."""
 
 
 class EstimateColumns(TypedDict):
@@ -187,6 +192,8 @@ class ContinualCounts:
     ) -> ContinualCounts:
         """Plan a horizon, charge it in full, and write the folder.
 
+        An opening that was killed is repeated by the same call; it is charged once.
+
         Parameters
         ----------
         steps : int
@@ -208,7 +215,7 @@ class ContinualCounts:
             raise ValueError("a column of user ids and unit='user' go together; give both")
         plan = prefix_sums.plan(Interact(workload=work, rounds=integer("steps", steps)), budget)
         account = account_for(plan, ledger, dataset, delta=budget.delta, who=who, why=why)
-        facts = {
+        asked = {
             "schema": _FORMAT,
             "plan": plan.to_json(),
             "measures": measures.to_json(),
@@ -216,15 +223,20 @@ class ContinualCounts:
             "ledger": None if account is None else str(account.path),
             "dataset": dataset,
         }
-        place.mkdir(parents=False)
-        _write(place / "plan.json", json.dumps(facts, indent=1))
-        try:
-            session = plan.open(store=place / "state", account=account)
-        except BaseException:
-            if not (place / "state").exists():
-                (place / "plan.json").unlink()
-                place.rmdir()
-            raise
+        facts = _opening(place, asked)
+        if account is not None:
+            account = replace(account, opening=str(facts["opening"]))
+        with (place / _PLAN).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                session = plan.open(store=place / _STATE, account=account)
+            except (ValueError, BudgetExceeded, NotChargeable):
+                # Nothing was charged.
+                if not (place / _STATE).exists():
+                    (place / _PLAN).unlink()
+                    with suppress(OSError):
+                        place.rmdir()
+                raise
         return ContinualCounts(place, facts, session)
 
     @staticmethod
@@ -235,19 +247,23 @@ class ContinualCounts:
         """
         place = Path(folder)
         try:
-            facts = json.loads((place / "plan.json").read_text(encoding="utf-8"))
-            known = facts["schema"] == _FORMAT
+            facts = _facts(place)
         except (OSError, ValueError, TypeError, KeyError):
-            known = False
-        if not known:
-            raise ValueError(f"{str(place)!r} is not the folder of a stream; open one first")
+            raise ValueError(
+                f"{str(place)!r} is not the folder of a stream; open one first"
+            ) from None
+        if not (place / _STATE).exists():
+            raise ValueError(
+                f"the opening of {str(place)!r} was interrupted; repeat it with the same "
+                "arguments, it is charged once"
+            )
         if ledger is not None:
             facts["ledger"] = str(ledger)
         plan = plan_from_json(facts["plan"])
         account = None
         if facts["ledger"] is not None:
             account = Ledger(facts["ledger"]).account(facts["dataset"])
-        return ContinualCounts(place, facts, resume(plan, place / "state", account=account))
+        return ContinualCounts(place, facts, resume(plan, place / _STATE, account=account))
 
     @property
     def plan(self) -> Plan:
@@ -333,24 +349,49 @@ class ContinualCounts:
         outputs, sums = self.measures.outputs, self.session.value
         if window is not None:
             sums = sums - np.pad(sums, ((window, 0), (0, 0)))[: len(sums)]
-        if self.sums.aggregate.noise == "laplace":
-            # A total of cells is a sum of as many terms: its own width needs their number.
-            single = self.sums.half_widths(level, window)[: len(sums), np.newaxis]
-            many = 1 - (1 - level) / np.count_nonzero(outputs, axis=1)
-            shares = [self.sums.half_widths(each, window)[: len(sums)] for each in many]
-            width = np.stack(shares, axis=1) * np.abs(outputs).sum(axis=1)
-            alone = np.count_nonzero(outputs, axis=1) == 1
-            return sums @ outputs.T, np.where(alone, single * np.abs(outputs).sum(axis=1), width)
-        width = self.sums.half_widths(level, window)[: len(sums), np.newaxis]
-        return sums @ outputs.T, width * np.linalg.norm(outputs, axis=1)
+        # An estimate adds up entries of the rows, all with one factor.
+        entries, factors = np.count_nonzero(outputs, axis=1), np.abs(outputs).max(axis=1)
+        width = {
+            count: self.sums.half_widths(level, window, entries=count)[: len(sums)]
+            for count in set(entries.tolist())
+        }
+        half = np.stack([width[count] for count in entries.tolist()], axis=1)
+        return sums @ outputs.T, half * factors
 
     def close(self) -> Release:
         """End the stream: its reservation is committed, and no step is answered any more."""
         return self.session.close()
 
 
-def _write(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+def _facts(place: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((place / _PLAN).read_text(encoding="utf-8"))
+    if found["schema"] != _FORMAT:
+        raise ValueError(f"{str(place)!r} is of another version")
+    return found
+
+
+def _opening(place: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    """Write the public file of a new folder, with a random key, or read that of a killed opening.
+
+    The key is on the disk before anything is charged.
+    """
+    key = "".join(f"{int(word):016x}" for word in Source().words(2))
+    text = json.dumps(asked | {"opening": key}, indent=1)
+    with suppress(FileExistsError):
+        place.mkdir()
+        sync_folder(place.parent)
+    # Hidden files are what a killed process left.
+    if place.is_dir() and all(file.name.startswith(".") for file in place.iterdir()):
+        with suppress(FileExistsError):
+            create(place / _PLAN, text.encode())
+    try:
+        facts = _facts(place)
+        same = {name: facts[name] for name in (*asked, "opening")} | {"opening": key}
+    except (OSError, ValueError, TypeError, KeyError):
+        same = {}
+    if (place / _STATE).exists() or same != json.loads(text):
+        raise ValueError(
+            f"{str(place)!r} exists and is not an interrupted opening of this stream; add to it, "
+            "or choose a new name"
+        )
+    return facts

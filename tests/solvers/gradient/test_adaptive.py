@@ -8,7 +8,7 @@ import pytest
 from dpfit.core import Minimize
 from dpfit.core.mechanism import Run
 from dpfit.data.dataset import InMemory
-from dpfit.losses import Bounds, Huber, Squared
+from dpfit.losses import Bounds, DenseLayers, Huber, Squared
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.schedule import Schedule
 from dpfit.noise import Source
@@ -107,6 +107,38 @@ def test_columns_of_very_different_scales_are_fitted():
         found = plan.output(plan.run(InMemory(rows, labels), random_state=1).value)
         errors[rule] = float(np.sqrt(np.mean((rows @ found - labels) ** 2)))
     assert errors["adaptive"] < 0.5 * errors["momentum"]
+
+
+NETWORK = replace(PROBLEM, loss=DenseLayers((8,)))
+
+
+def test_a_network_takes_adaptive_steps_of_a_given_size():
+    plan = noisy_gd.plan(
+        NETWORK, Budget(mu=50.0), optimizer="adaptive", step_size=0.1, max_passes=100
+    )
+    assert plan.mechanism.optimizer == Adaptive(0.1, 1.0, 100)
+    rows = np.random.default_rng(0).uniform(-0.7, 0.7, (1000, 2))
+    labels = 2 * rows[:, 0] ** 2
+    found = plan.run(InMemory(rows, labels), random_state=1).value
+    assert NETWORK.loss.value(found, rows, labels).mean() < 0.2 * labels.var() / 2
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "match"),
+    [
+        (NETWORK, {"optimizer": "adaptive"}, "needs a step_size.*pass step_size, about 10 / max"),
+        (PROBLEM, {"optimizer": "adaptive", "step_size": 0.1}, "needs step_size to be left out"),
+        (PROBLEM, {"optimizer": Adaptive(0.1, 0.2, 300), "clip_norm": 0.5}, "to the Optimizer"),
+        (NETWORK, {"optimizer": Adaptive(0.1, 0.2, 300), "step_size": 0.5}, "to the Optimizer"),
+        (NETWORK, {"clip_norm": np.inf}, "needs a finite clip_norm; leave it out"),
+        (NETWORK, {"optimizer": "adaptive", "step_size": 0.1, "clip_norm": np.inf}, "finite clip"),
+        (PROBLEM, {"filtered": True, "optimizer": "adaptive"}, "leave filtered out"),
+        (NETWORK, {"filtered": True, "clip_norm": 1.0}, "leave filtered out"),
+    ],
+)
+def test_no_option_is_ignored(problem, options, match):
+    with pytest.raises(ValueError, match=match):
+        noisy_gd.plan(problem, Budget(epsilon=1.0, delta=1e-6), **options)
 
 
 def test_stacked_runs_have_the_bits_of_the_rule_for_one():

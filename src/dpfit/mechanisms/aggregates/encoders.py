@@ -263,27 +263,46 @@ class Tree(Encoder):
         noisy[: count - 1], noisy[count - 1] = 0.0, released[-1]
         return state | {"noisy": noisy}, noisy.sum(axis=0)
 
+    def coefficients(self, weights: Floats) -> Floats:
+        """Return what linear functions of the steps (rows) take from each node (columns).
+
+        The node of 2**h steps that ends at e, an odd multiple of 2**h, is in the running sums of
+        steps e to e + 2**h - 1. Their weights add up to that of step e minus that of e + 2**h.
+        """
+        padded = np.pad(weights, ((0, 0), (1, 2 ** self.rounds.bit_length())))
+        parts = []
+        for height in range(theory.levels(self.rounds)):
+            ends = np.arange(2**height, self.rounds + 1, 2 ** (height + 1))
+            parts.append(padded[:, ends] - padded[:, ends + 2**height])
+        return np.concatenate(parts, axis=1)
+
     def deviations(self, weights: Floats) -> Floats:
-        # Of running sums, whose weights these are, the estimate is the sum of the blocks of t.
-        following = np.pad(weights[:, 1:], ((0, 0), (0, 1)))
-        return np.asarray(np.linalg.norm((weights - following) @ self._blocks, axis=1))
+        return np.asarray(np.linalg.norm(self.coefficients(weights), axis=1))
 
     def window_deviations(self, window: int | None) -> Floats:
-        weights = np.tril(np.ones((self.rounds, self.rounds)))
-        return self.deviations(weights if window is None else np.triu(weights, 1 - window))
+        return np.sqrt(self.window_nodes(window))
 
-    @property
-    def _blocks(self) -> Floats:
-        """Which nodes (columns) the running sum at each step (rows) adds."""
-        place = {node: number for number, node in enumerate(theory.tree_nodes(self.rounds))}
-        blocks = np.zeros((self.rounds, len(place)))
-        for step in range(1, self.rounds + 1):
-            last = step
-            while last:
-                first = last - (last & -last) + 1
-                blocks[step - 1, place[first, last]] = 1.0
-                last = first - 1
-        return blocks
+    def window_nodes(self, window: int | None) -> Steps:
+        """Return how many nodes the sum of the last ``window`` steps (None: all) adds or subtracts.
+
+        It is the difference of two running sums; what they have in common cancels.
+
+        >>> Tree(8).window_nodes(None).tolist(), Tree(8).window_nodes(2).tolist()
+        ([1, 1, 2, 1, 2, 2, 3, 1], [1, 1, 3, 2, 4, 1, 3, 3])
+        """
+        step = np.arange(1, self.rounds + 1)
+        if window is None:
+            return _ones(step)
+        before = np.maximum(step - window, 0)
+        # Both sums have the nodes of their common leading bits.
+        shared = np.frexp((step ^ before).astype(np.float64))[1]
+        return _ones(step) + _ones(before) - 2 * _ones(step >> shared << shared)
+
+
+def _ones(numbers: Steps) -> Steps:
+    """Return the number of ones among the bits of each number."""
+    highest = int(numbers.max(initial=0)).bit_length()
+    return np.asarray(sum(((numbers >> bit) & 1 for bit in range(highest)), np.zeros_like(numbers)))
 
 
 def encoder_for(rounds: int, dimension: int, times: int, apart: int) -> Toeplitz | Exponentials:

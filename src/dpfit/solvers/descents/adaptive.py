@@ -19,6 +19,7 @@ from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
 from dpfit.mechanisms.aggregates.contribution import Gradient
 from dpfit.privacy.validate import in_safe_range, integer, positive, probability
+from dpfit.solvers.descents.network_rule import TUNING as NETWORKS
 from dpfit.solvers.descents.optimizer import Optimizer
 from dpfit.solvers.descents.rule import default_clip_norm
 from dpfit.solvers.descents.scales import parameter_scale
@@ -157,9 +158,15 @@ def tune_adaptive(
     noise_multiplier: float,
     steps: int,
     clip_norm: float | None = None,
+    step_size: float | None = None,
     per: str = "record",
 ) -> Adaptive:
-    """Return adaptive steps set from public facts, for accuracy only."""
+    """Return adaptive steps set from public facts, for accuracy only.
+
+    A loss with parameters of its own has no known scale: it needs a step size.
+    """
+    if step_size is not None:
+        return Adaptive(step_size, NETWORKS.clip_norm if clip_norm is None else clip_norm, steps)
     if clip_norm is None:
         clip_norm = default_clip_norm(problem, relation, noise_multiplier, per=per)
     # Steps fall to zero, so their sum is half of the first one times their number.

@@ -8,6 +8,7 @@ averages cost nothing more).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from dpfit.core import Algorithm, Example, Minimize, Plan, Step
@@ -60,6 +61,41 @@ STEP_SIZE = Requirement(
     ),
 )
 
+ADAPTIVE_STEP = Requirement(
+    "a step_size for adaptive steps on a loss with parameters of its own",
+    "pass step_size, about 10 / max_passes, or leave optimizer out",
+    lambda problem, budget, options: (
+        options.get("optimizer") != "adaptive"
+        or options.get("step_size") is not None
+        or not problem.loss.has_own_parameters
+    ),
+)
+
+OWN_NUMBERS = Requirement(
+    "clip_norm and step_size to be left out where optimizer is an Optimizer",
+    "pass them to the Optimizer, which has its own",
+    lambda problem, budget, options: (
+        not isinstance(options.get("optimizer"), Optimizer)
+        or (options.get("clip_norm") is None and options.get("step_size") is None)
+    ),
+)
+
+FINITE_CLIP = Requirement(
+    "a finite clip_norm",
+    "leave it out for the default, or pass a number above 0",
+    lambda problem, budget, options: options.get("clip_norm") != math.inf,
+)
+
+FILTERED = Requirement(
+    "optimizer to be left out, and a loss without parameters of its own, where filtered=True",
+    "leave filtered out",
+    lambda problem, budget, options: (
+        not options.get("filtered")
+        or (options.get("optimizer", "momentum"), problem.loss.has_own_parameters)
+        == ("momentum", False)
+    ),
+)
+
 
 class NoisyGD(Algorithm[Minimize]):
     """Full-batch gradient descent with Gaussian noise on clipped gradients.
@@ -75,7 +111,8 @@ class NoisyGD(Algorithm[Minimize]):
         By default a fraction of the Lipschitz constant that falls as the noise grows. Where users
         are protected, 0.4 / sqrt(rows_per_user) of it, and up to twice that at little noise.
     step_size : float, optional
-        Of losses with parameters of their own, such as networks. By default 1, less at much noise.
+        Of losses with parameters of their own, such as networks. By default 1, less at much noise;
+        for adaptive steps there is no default: try 10 / max_passes.
     filtered : bool, default=False
         Take filtered means of users (`dpfit.mechanisms.filtered_mean`) in place of clipped ones:
         the descent halts where too many users disagree. More noise: for users that no norm bounds.
@@ -100,7 +137,7 @@ class NoisyGD(Algorithm[Minimize]):
     solves = Minimize
     guarantees = ("approximate", "gdp", "zcdp")
     units = ("record", "user")
-    requires = (CLIPPABLE, STEP_SIZE)
+    requires = (CLIPPABLE, FINITE_CLIP, STEP_SIZE, ADAPTIVE_STEP, OWN_NUMBERS, FILTERED)
     supports = frozenset({"ridge", "domain", "centre", "trust_ball", "ridge_map"})
     tier = "recommended"
     tunings = (DESCENT, LABEL_MEAN, QUANTILE, NETWORK, SCALES)
@@ -131,7 +168,7 @@ class NoisyGD(Algorithm[Minimize]):
             return _filtered(problem, budget, passes, clip_norm)
         multiplier = calibrate(Gaussian, budget).noise_multiplier
         if optimizer != "momentum":
-            return _optimized(problem, budget, passes, clip_norm, multiplier, optimizer)
+            return _optimized(problem, budget, passes, clip_norm, step_size, multiplier, optimizer)
         if problem.loss.has_own_parameters:
             network = tune_network(
                 problem, budget.relation, multiplier, max_passes=passes, clip_norm=clip_norm,
@@ -171,6 +208,7 @@ def _optimized(
     budget: Budget,
     rounds: int,
     clip_norm: float | None,
+    step_size: float | None,
     noise_multiplier: float,
     optimizer: str | Optimizer,
 ) -> Plan:
@@ -181,8 +219,9 @@ def _optimized(
     else:
         option("optimizer, if not an Optimizer,", optimizer, ("momentum", "adaptive"))
         rule = tune_adaptive(
-            problem, budget.relation, noise_multiplier, rounds, clip_norm, per=budget.unit
-        )
+            problem, budget.relation, noise_multiplier, rounds, clip_norm, step_size,
+            per=budget.unit,
+        )  # fmt: skip
     mean = ClippedMean(
         problem.n, noise_multiplier, rounds, budget.relation, per=budget.unit,
         schedule=getattr(rule, "schedule", None),
