@@ -13,8 +13,8 @@ that of the solver that `auto` would pick without it; elsewhere the ratio is one
 from __future__ import annotations
 
 import argparse
-import json
 import math
+import sys
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize as minimized
 
+from bars import at_most, finish
 from calibrate_auto import log_uniform, random_case
 from dpfit.core import Minimize
 from dpfit.geometry import L2Ball
@@ -119,10 +120,7 @@ def run(quick: bool) -> dict[str, Any]:
             ("risk over that without langevin", mean, 1.02),
             ("largest ratio", max(ratios), 2.0),
         ):
-            holds = value <= target
-            bars.append(
-                {"name": f"{kind}: {name}", "value": value, "target": target, "holds": holds}
-            )
+            bars.append(at_most(f"{kind}: {name}", value, target))
     return {"benchmark": "bounded", "quick": quick, "figures": figures, "bars": bars}
 
 
@@ -134,9 +132,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     result = run(arguments.quick)
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-    else:
+    if not arguments.json:
         for kind, found in result["figures"].items():
             for row in found:
                 if "other" in row:
@@ -147,13 +143,8 @@ def main() -> int:
                     )
             share = np.mean(["other" in row for row in found])
             print(f"{kind}: langevin picked in {share:.0%} of {len(found)}")
-        for bar in result["bars"]:
-            print(
-                f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.3g} (bar "
-                f"{bar['target']:g})"
-            )
-    return 0 if all(bar["holds"] for bar in result["bars"]) else 1
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

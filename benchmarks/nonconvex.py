@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import io
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -36,6 +35,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bars import at_least, finish
 
 Floats = NDArray[np.float64]
 Found = tuple[list[dict[str, Any]], list[dict[str, Any]]]
@@ -51,11 +52,6 @@ RANGES = (
     (4, 10), (0, 0.8), (0, 0.8), (0, 20), (0, 0.1), (0, 90), (0, 250), (0.985, 1.005), (2.8, 3.6),
     (0.2, 0.8), (8, 14),
 )  # fmt: skip
-
-
-def bar(name: str, value: float, target: float) -> dict[str, Any]:
-    """A figure that must be at least its target."""
-    return {"name": name, "value": value, "target": target, "holds": value >= target}
 
 
 def best(call: Callable[[], Any], repeats: int) -> float:
@@ -231,7 +227,7 @@ def sums(options: argparse.Namespace) -> Found:
         if python:
             figures.append({"what": f"step, {peer}", "seconds": elsewhere(peer, python, repeats)})
     bars = [
-        bar(f"seconds before over now, {name}", old / seconds[name], target)
+        at_least(f"seconds before over now, {name}", old / seconds[name], target)
         for name, target in FASTER.items()
     ]
     return figures, bars
@@ -267,7 +263,7 @@ def friedman(options: argparse.Namespace) -> Found:
         row = {"what": name, "r2": float(np.mean(found)), "least": min(found)}
         row |= {"linear_not_private": float(np.mean(linear)), "seconds": min(seconds)}
         figures.append(row)
-        bars.append(bar(name, float(np.mean(found)), target))
+        bars.append(at_least(name, float(np.mean(found)), target))
     return figures, bars
 
 
@@ -299,7 +295,7 @@ def wine(options: argparse.Namespace) -> Found:
         means = {key: float(np.mean(values)) for key, values in scores.items()}
         figures.append({"what": name, **means})
         if target is not None:
-            bars.append(bar(name, means["r2"], target))
+            bars.append(at_least(name, means["r2"], target))
     return figures, bars
 
 
@@ -311,7 +307,7 @@ SECTIONS: dict[str, Callable[[argparse.Namespace], Found]] = {
 """Each section returns figures and bars."""
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -329,7 +325,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.peer:
         print(PEERS[options.peer](options.repeats))
-        return
+        return 0
     warnings.simplefilter("ignore")
     figures, bars = [], []
     for name, section in SECTIONS.items():
@@ -337,20 +333,13 @@ def main() -> None:
             more, checked = section(options)
             figures += more
             bars += checked
-    if options.json:
-        found = {"benchmark": "nonconvex", "quick": options.quick, "figures": figures, "bars": bars}
-        print(json.dumps(found, indent=2))
-    else:
+    if not options.json:
         for row in figures:
             parts = (f"{key} {value:.4g}" for key, value in row.items() if key != "what")
             print(f"{row['what']:>32}: {', '.join(parts)}")
-        for row in bars:
-            print(
-                f"{'ok ' if row['holds'] else 'NO '} {row['name']}: {row['value']:.4g} (bar "
-                f"{row['target']:g})"
-            )
-    sys.exit(0 if all(row["holds"] for row in bars) else 1)
+    found = {"benchmark": "nonconvex", "quick": options.quick, "figures": figures, "bars": bars}
+    return finish(found, options.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from bars import at_most, finish
 from dpfit.core import Algorithm, Minimize
 from dpfit.data.dataset import InMemory
 from dpfit.data.files import scan_parquet
@@ -158,9 +159,7 @@ class Report:
 
     def bar(self, name: str, value: float, target: float) -> None:
         """Keep a figure that must be at most its target."""
-        self.bars.append(
-            {"name": name, "value": value, "target": target, "holds": bool(value <= target)}
-        )
+        self.bars.append(at_most(name, value, target))
 
 
 def round_rows(report: Report, tasks: dict[str, Task], sizes: tuple[int, ...]) -> None:
@@ -334,14 +333,7 @@ def main() -> int:
     if options.tune:
         tune()
         return 0
-    result = measure(options.quick)
-    if options.json:
-        print(json.dumps(result, indent=1))
-    else:
-        for each in result["bars"]:
-            verdict = "holds" if each["holds"] else "FAILS"
-            print(f"{verdict} {each['name']}: {each['value']:.3g} (at most {each['target']:.3g})")
-    return 0 if all(each["holds"] for each in result["bars"]) else 1
+    return finish(measure(options.quick), options.json)
 
 
 if __name__ == "__main__":

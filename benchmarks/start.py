@@ -8,13 +8,14 @@ of compiled loops, the second one from the cache that the first one left.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 from typing import Any
+
+from bars import at_most, finish
 
 HELP = "import sys; sys.argv = ['dpfit', '--help']\nfrom dpfit.cli import main\nmain()"
 OURS = "from dpfit.models import LogisticRegression"
@@ -67,25 +68,16 @@ def measure(repeats: int) -> dict[str, Any]:
     return {"seconds": figures, "bars": bars}
 
 
-def at_most(name: str, value: float, target: float) -> dict[str, Any]:
-    return {"name": name, "value": value, "target": target, "holds": value <= target}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     result = measure(1 if options.quick else 5)
-    if options.json:
-        print(json.dumps(result, indent=1))
-    else:
+    if not options.json:
         for name, value in result["seconds"].items():
             print(f"{value:6.2f} s  {name}")
-        for row in result["bars"]:
-            verdict = "holds" if row["holds"] else "FAILS"
-            print(f"{verdict}  {row['name']}: {row['value']:.3g} (at most {row['target']})")
-    return 0 if all(row["holds"] for row in result["bars"]) else 1
+    return finish(result, options.json)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ The exit code is 1 if a bar is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from bars import at_most, finish
 from dpfit.core import Interact, Minimize
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, Huber, Logistic
@@ -351,10 +351,7 @@ def bars(result: dict[str, Any]) -> list[dict[str, Any]]:
         (f"excess over noisy_gd at n = {row['n']}", row["ratio"], row["bar"])
         for row in result["excess"]
     ]
-    return [
-        {"name": name, "value": float(value), "target": target, "holds": bool(value <= target)}
-        for name, value, target in found
-    ]
+    return [at_most(name, value, target) for name, value, target in found]
 
 
 def main() -> int:
@@ -376,19 +373,14 @@ def main() -> int:
         "excess": excess(2 if asked.quick else 20),
     }
     result["bars"] = bars(result)
-    if asked.json:
-        print(json.dumps(result, indent=1))
-    else:
+    if not asked.json:
         for name in ("factors", "long", "year", "excess"):
             print(name)
             for row in result[name]:
                 print("  ", {key: float(f"{value:.4g}") for key, value in row.items()})
         for name in ("opendp", "speed", "coverage"):
             print(name, result[name])
-        for bar in result["bars"]:
-            verdict = "holds " if bar["holds"] else "MISSED"
-            print(f"{verdict} {bar['name']}: {bar['value']:.4g} (at most {bar['target']:.4g})")
-    return 0 if all(bar["holds"] for bar in result["bars"]) else 1
+    return finish(result, asked.json)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ the exact number of kept rows. epsilon = 1, delta = 1e-6, add/remove unless said
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from bars import Bar, at_least, at_most, finish
 from dpfit.core import Answer, Minimize, Plan, Run, TransformedPlan
 from dpfit.data.dataset import InMemory
 from dpfit.kernels import passes
@@ -414,12 +414,12 @@ def tune(runs: int) -> None:
         print(f"{n:5} x {rows:3}, d {d:2}: noise {level:.4f}  {shown}", flush=True)
 
 
-def holds(row: dict[str, Any]) -> bool:
-    """Whether a figure is within its bar: an interval, at least 9 choices, or an upper bound."""
-    value, target = row["value"], row["target"]
+def judged(row: dict[str, Any]) -> list[Bar]:
+    """The bars of a figure: an interval, at least 9 choices, or an upper bound."""
+    name, value, target = row["name"], row["value"], row["target"]
     if isinstance(target, list):
-        return bool(target[0] <= value <= target[1])
-    return bool(value >= target if target == 9 else value <= target)
+        return [at_least(f"{name}, least", value, target[0]), at_most(name, value, target[1])]
+    return [(at_least if target == 9 else at_most)(name, value, target)]
 
 
 PARTS: dict[str, Callable[[bool], list[dict[str, Any]]]] = {
@@ -443,23 +443,11 @@ def main() -> int:
     if options.tune:
         tune(2 if options.quick else 8)
         return 0
-    figures = []
-    for name, part in PARTS.items():
-        if options.only and name not in options.only:
-            continue
-        for row in part(options.quick):
-            figures.append(row | {"holds": holds(row)})
-            if not options.json:
-                verdict = "holds" if figures[-1]["holds"] else "missed"
-                print(
-                    f"{row['name']:50} {row['value']:.4g} (target {row['target']}): {verdict}",
-                    flush=True,
-                )
-    bars = [{key: row[key] for key in ("name", "value", "target", "holds")} for row in figures]
-    if options.json:
-        result = {"benchmark": "users", "quick": options.quick, "figures": figures, "bars": bars}
-        print(json.dumps(result, indent=1))
-    return 0 if all(bar["holds"] for bar in bars) else 1
+    chosen = [part for name, part in PARTS.items() if not options.only or name in options.only]
+    figures = [row for part in chosen for row in part(options.quick)]
+    bars = [bar for row in figures for bar in judged(row)]
+    result = {"benchmark": "users", "quick": options.quick, "figures": figures, "bars": bars}
+    return finish(result, options.json)
 
 
 if __name__ == "__main__":

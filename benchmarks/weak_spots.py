@@ -12,13 +12,14 @@ The rules behind the defaults are set on other problems.
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bars import at_least, at_most, finish
 from dpfit.models import LinearRegression, LogisticRegression, QuantileRegressor
 
 Floats = NDArray[np.float64]
@@ -26,6 +27,8 @@ Floats = NDArray[np.float64]
 TEST = 10_000
 DELTA = 1e-6
 SEEDS, QUICK_SEEDS = 10, 2
+ROOM = 1.2
+"""Room for the noise of two RNG seeds, as a factor on targets."""
 
 
 class Drawn(NamedTuple):
@@ -121,7 +124,7 @@ PROBLEMS = {
             epsilon, DELTA, bounds=(-1, 1), classes=range(10), **common
         ),
         log_loss,
-        {0.5: 0.42, 1.0: 0.21, 2.0: 0.115},
+        {0.5: 0.29, 1.0: 0.14, 2.0: 0.1},
         above=False,
     ),
     "labels far from the middle of their range, R2": WeakSpot(
@@ -156,19 +159,13 @@ def run(seeds: int, quick: bool) -> dict[str, Any]:
             scores = judged(spot, epsilon, seeds)
             value = float(np.mean(scores))
             figures.append({"problem": name, "epsilon": epsilon, "scores": scores})
-            holds = value >= target if spot.above else value <= target
-            bars.append(
-                {
-                    "name": f"{name}, epsilon {epsilon:g}",
-                    "value": value,
-                    "target": target,
-                    "holds": bool(holds),
-                }
-            )
+            judge, room = (at_least, 1 / ROOM) if spot.above else (at_most, ROOM)
+            allowed = target * room if quick else target
+            bars.append(judge(f"{name}, epsilon {epsilon:g}", value, allowed))
     return {"benchmark": "weak_spots", "quick": quick, "figures": figures, "bars": bars}
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -178,13 +175,8 @@ def main() -> None:
     arguments = parser.parse_args()
     seeds = arguments.seeds or (QUICK_SEEDS if arguments.quick else SEEDS)
     result = run(seeds, arguments.quick)
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    for bar in result["bars"]:
-        holds = "holds" if bar["holds"] else "missed"
-        print(f"{bar['name']:75s} {bar['value']:8.4f}, target {bar['target']:g}: {holds}")
+    return finish(result, arguments.json)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -24,7 +24,6 @@ the squared loss of the records as they are, bias by the guards included.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import gamma as gamma_law
 
+from bars import at_most, finish
 from dpfit.core import Minimize, Run
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
@@ -396,7 +396,7 @@ def run(folder: Path, quick: bool) -> dict[str, Any]:
     ]
     dimension = wines[0].problem.dimension
     localization = best_localization(dimension, SEED, *((300, 100) if quick else ()))
-    bars.append(_bar("noisy minimizer / best localized sample", 1 / localization["ratio"], 1.0))
+    bars.append(at_most("noisy minimizer / best localized sample", 1 / localization["ratio"], 1.0))
     return {
         "benchmark": "wine_asap",
         "quick": quick,
@@ -411,7 +411,7 @@ def run(folder: Path, quick: bool) -> dict[str, Any]:
 
 def bars_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The claims of the page, wine by wine: its verdict stands as long as these hold."""
-    bars = [_bar("largest distance from a closed form, in allowed ones", _off(rows), 1.0)]
+    bars = [at_most("largest distance from a closed form, in allowed ones", _off(rows), 1.0)]
     for wine in dict.fromkeys(row["wine"] for row in rows):
         gdp, pure = (
             [
@@ -425,18 +425,18 @@ def bars_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         foretold = [row["ASAP"]["foreseen"] / row["output perturbation"]["foreseen"] for row in gdp]
         allowed = 1.5 * max(_relative(row["ASAP"]) for row in gdp)
         bars.append(
-            _bar(f"{wine}: |sample / minimizer - foreseen|", abs(gained - foretold[0]), allowed)
+            at_most(f"{wine}: |sample / minimizer - foreseen|", abs(gained - foretold[0]), allowed)
         )
         descents = {row["level"]: _ratio(row, "noisy GD", "ASAP") for row in gdp}
         early = max(ratio for level, ratio in descents.items() if level <= 1)
-        bars.append(_bar(f"{wine}: descent / sample up to mu = 1, largest", early, 1.0))
-        bars.append(_bar(f"{wine}: sample / descent at mu = 4", 1 / descents[4.0], 0.85))
+        bars.append(at_most(f"{wine}: descent / sample up to mu = 1, largest", early, 1.0))
+        bars.append(at_most(f"{wine}: sample / descent at mu = 4", 1 / descents[4.0], 0.85))
         if 2.0 in descents:
             bars.append(
-                _bar(f"{wine}: |descent / sample - 1| at mu = 2", abs(descents[2.0] - 1), 0.3)
+                at_most(f"{wine}: |descent / sample - 1| at mu = 2", abs(descents[2.0] - 1), 0.3)
             )
         whole = [_ratio(row, "noisy GD, not clipped", "output perturbation") for row in gdp]
-        bars.append(_bar(f"{wine}: unclipped descent / minimizer, largest", max(whole), 2.5))
+        bars.append(at_most(f"{wine}: unclipped descent / minimizer, largest", max(whole), 2.5))
         localized_, public = (
             [_ratio(row, *pair) for row in pure]
             for pair in (
@@ -444,8 +444,10 @@ def bars_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 ("ASAP, localized", "ASAP, public ball"),
             )
         )
-        bars.append(_bar(f"{wine}: minimizer / localized sample, largest", max(localized_), 1 / 7))
-        bars.append(_bar(f"{wine}: localized sample / public ball, largest", max(public), 0.5))
+        bars.append(
+            at_most(f"{wine}: minimizer / localized sample, largest", max(localized_), 1 / 7)
+        )
+        bars.append(at_most(f"{wine}: localized sample / public ball, largest", max(public), 0.5))
     return bars
 
 
@@ -460,10 +462,6 @@ def _off(rows: list[dict[str, Any]]) -> float:
 
 def _ratio(row: dict[str, Any], one: str, other: str) -> float:
     return float(row[one]["excess"] / row[other]["excess"])
-
-
-def _bar(name: str, value: float, target: float) -> dict[str, Any]:
-    return {"name": name, "value": value, "target": target, "holds": bool(value <= target)}
 
 
 def draw(rows: list[dict[str, Any]]) -> None:
@@ -564,11 +562,6 @@ def show(result: dict[str, Any]) -> None:
             f"{claim['error']:.3f}"
         )
     print("best localization:", result["best localization"])
-    for bar in result["bars"]:
-        print(
-            f"{'ok ' if bar['holds'] else 'NO '} {bar['name']}: {bar['value']:.3g} (bar "
-            f"{bar['target']:.3g})"
-        )
 
 
 def main() -> int:
@@ -590,20 +583,14 @@ def main() -> int:
             f"skipped: no winequality-{missing[0]}.csv in {given.data} (UCI Wine Quality; "
             "commas, no header)"
         )
-        print(
-            json.dumps({"benchmark": "wine_asap", "skipped": told, "bars": []})
-            if given.json
-            else told
-        )
-        return 0
+        print(told, file=sys.stderr)
+        return finish({"benchmark": "wine_asap", "skipped": told, "bars": []}, given.json)
     result = run(given.data, given.quick)
     if given.figure and not given.quick:
         draw(result["figures"])
-    if given.json:
-        print(json.dumps(result, indent=2))
-    else:
+    if not given.json:
         show(result)
-    return 0 if all(bar["holds"] for bar in result["bars"]) else 1
+    return finish(result, given.json)
 
 
 if __name__ == "__main__":
