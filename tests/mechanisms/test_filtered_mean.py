@@ -41,7 +41,7 @@ from dpfit.mechanisms.filtered_means import filtered_means
 from dpfit.noise import Grid, Source, add_gaussian
 from dpfit.privacy import Budget, Guarantee, gaussian
 from dpfit.privacy.accountant import privacy_curve
-from dpfit.privacy.event import Gaussian
+from dpfit.privacy.event import Composed, Gaussian, Pure
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
 BUDGET = Budget(epsilon=1, delta=1e-6, unit="user")
@@ -66,8 +66,12 @@ OVERHEAD = {
 
 
 @pytest.mark.parametrize(("epsilon", "rounds"), OVERHEAD)
-def test_noise_is_the_tabulated_multiple_of_that_of_clipping(epsilon, rounds):
-    """Within 1% of the table, which has two or three digits."""
+def test_noise_is_the_tabulated_multiple_of_that_of_clipping(epsilon, rounds, monkeypatch):
+    """Within 1% of the table, which has two or three digits.
+
+    The table leaves half of delta to false passes, before the event divides it by the overlap.
+    """
+    monkeypatch.setattr(inlier_levels, "least_overlap", lambda epsilon, mu: 1.0)
     sizes = (300, 1000, 3000, 10**4, 10**5, 10**6)
     for n, expected in zip(sizes, OVERHEAD[epsilon, rounds], strict=True):
         levels = plan_levels(n, rounds, epsilon, 1e-6)
@@ -100,6 +104,26 @@ def test_sensitivities_are_the_tabulated_ones(share, two, one):
     assert both == pytest.approx(two, rel=5e-3)
     assert single == pytest.approx(one, rel=5e-3)
     assert n * sensitivity(n, floor, best_ramp(n, floor)) <= min(two, one) * 1.005
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 8.0])
+@pytest.mark.parametrize("rounds", [1, 100])
+def test_what_has_levels_has_a_plan_with_the_noise_of_its_levels(epsilon, rounds):
+    """At large epsilon, too, where the event divides false passes by a small overlap."""
+    budget = Budget(epsilon=epsilon, delta=1e-6, unit="user")
+    least = least_n(rounds, epsilon, 1e-6)
+    assert budget.admits(plan_filter(least, rounds, 1.0, budget).event)
+    mean = plan_filter(3 * least, rounds, 1.0, budget)
+    expected = plan_levels(3 * least, rounds, epsilon, 1e-6).noise
+    assert 0.9 <= mean.deviation / expected <= 1.0
+
+
+def test_the_overlap_is_a_lower_bound():
+    for epsilon, mu in ((0.1, 0.2), (1.0, 0.5), (6.0, 0.3), (3.0, 3.0)):
+        parts = Composed((Pure(epsilon), Gaussian(1 / mu)))
+        likely = float(privacy_curve(parts, "replace").delta(np.zeros(1))[0])
+        overlap = inlier_levels.least_overlap(epsilon, mu)
+        assert 0.2 * (1 - likely) <= overlap <= (1 - likely) * (1 + 1e-9)
 
 
 def test_the_smallest_n_is_named_and_enough():

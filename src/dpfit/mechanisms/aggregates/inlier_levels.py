@@ -147,14 +147,35 @@ def _levels(
     n: int, rounds: int, epsilon: float, delta: float, rejected: float, inliers: float, share: float
 ) -> Levels | None:
     test = score_test(share * epsilon, 0.0, rounds)
-    private, useful = margin_for(delta / 2, test), margin_for(rejected, test)
+    mu = gaussian.mu((1 - share) * epsilon, delta / 2)
+    private, useful = _margins(test, mu, delta, rejected)
     floor = inliers * n - (private + useful + 4)
     if not floor > 2 * n / 3 + 1:
         return None
     ramp = best_ramp(n, floor)
-    mu = gaussian.mu((1 - share) * epsilon, delta / 2)
     noise = math.sqrt(rounds) * sensitivity(n, floor, ramp) / mu
     return Levels(share * epsilon, floor + 2 + private, floor, ramp, noise)
+
+
+def _margins(test: AboveThreshold, mu: float, delta: float, rejected: float) -> tuple[float, float]:
+    """Return the margins of a false pass and of a false halt.
+
+    The event divides the probability of a false pass by `least_overlap`, so that at most half of
+    delta is left for it.
+    """
+    false_pass = delta / 2 * least_overlap(test.epsilon, mu)
+    return margin_for(false_pass, test), margin_for(rejected, test)
+
+
+def least_overlap(epsilon: float, mu: float) -> float:
+    """Return a lower bound on 1 - h(0), h the curve of an epsilon-DP and a mu-GDP mechanism.
+
+    Total variations compose by 1 - (1 - a) (1 - b).
+
+    >>> round(least_overlap(1.0, 0.0), 3), round(least_overlap(1.0, 1.0), 3)
+    (0.538, 0.332)
+    """
+    return (1 - math.tanh(epsilon / 2)) * math.erfc(mu / math.sqrt(8))
 
 
 def score_test(epsilon: float, threshold: float, rounds: int) -> AboveThreshold:
@@ -170,6 +191,8 @@ def least_n(
     """Return the smallest n for which `plan_levels` finds levels."""
     if not inliers > 2 / 3:
         raise ValueError(f"inliers must be above 2 / 3, got {inliers!r}; raise the radius")
-    tests = [score_test(float(share) * epsilon, 0.0, rounds) for share in SHARES]
-    margins = [margin_for(delta / 2, test) + margin_for(rejected, test) for test in tests]
+    margins = []
+    for share in map(float, SHARES):
+        mu = gaussian.mu((1 - share) * epsilon, delta / 2)
+        margins.append(sum(_margins(score_test(share * epsilon, 0.0, rounds), mu, delta, rejected)))
     return math.floor((min(margins) + 5) / (inliers - 2 / 3)) + 1
