@@ -15,14 +15,15 @@ import numpy as np
 
 from dpfit.core import Minimize, Step
 from dpfit.geometry import L2Ball
+from dpfit.geometry.base import Domain
 from dpfit.losses.custom import DeclaredLoss, MissingLoss, declared_basis
-from dpfit.losses.probes import check_declarations
+from dpfit.losses.probes import SCALES, check_declarations
 from dpfit.noise import Source
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import BoundedRange, Composed, Event, Gaussian, GaussianPrivate, L2Laplace
 from dpfit.samplers.exact_gibbs_rejection import GibbsRejection
 from dpfit.samplers.finite_precision import rejection_rounding
-from dpfit.samplers.potential import bounded_domain
+from dpfit.samplers.potential import Floats, bounded_domain
 from dpfit.solvers.gibbs.perturbed_sample import PROMISES, LossSensitivity, PerturbedSample
 from dpfit.solvers.gibbs.sampler_choice import GibbsTarget
 
@@ -41,7 +42,7 @@ _ROUNDING = ((1.0, 0.002), (3.0, 0.002), (10.0, 0.002), (10.0, 0.02))
 and the largest part of mu or epsilon that it may cost. Noise of a tenth of the least deviation
 costs less than a hundredth of the budget does.
 """
-_PROBES, _RNG_SEED = 16, 36
+_PROBES, _RANDOM_RAYS, _RNG_SEED = 9, 2, 36
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,8 @@ class SampleBudget:
         """Test what the caller declared of the loss, on public probe rows."""
         loss = self.problem.loss
         if isinstance(loss, DeclaredLoss) and not isinstance(loss, MissingLoss):
-            domain = bounded_domain(self.problem)
-            corners = domain.linear_minimizer(np.eye(self.problem.dimension)[:_PROBES])
-            points = np.concatenate([domain.sample(Source(_RNG_SEED), _PROBES), corners])
             bounds, features = self.problem.bounds, self.problem.n_features
-            check_declarations(loss, bounds, features, points)
+            check_declarations(loss, bounds, features, probe_points(bounded_domain(self.problem)))
 
     def _basis(self, sample: PerturbedSample) -> Basis:
         """Return why a certified sample is private."""
@@ -160,6 +158,23 @@ class SampleBudget:
         return *assumptions, Assumption(
             "the number n that scales the ridge was not read off the data", "declared"
         )
+
+
+def probe_points(domain: Domain) -> Floats:
+    """Return public points on rays from the centre to the boundary, then random ones.
+
+    The rays end at corners of a box: along the first axis, the diagonal and random directions.
+
+    >>> bool(L2Ball(3, 2.0).contains(probe_points(L2Ball(3, 2.0))).all())
+    True
+    """
+    d, source = domain.dimension, Source(_RNG_SEED)
+    ways = np.concatenate([np.eye(1, d), np.ones((1, d)), source.gaussian((_RANDOM_RAYS, d))])
+    ends = domain.linear_minimizer(np.concatenate([ways, -ways]))
+    rays = domain.centre + np.array(SCALES)[:, None] * (ends - domain.centre)[:, None, :]
+    # Rounding may put a point outside.
+    inside = domain.project(rays.reshape(-1, d))
+    return np.concatenate([inside, domain.sample(source, _PROBES)])
 
 
 def work_assumption(cap: float) -> tuple[Assumption, ...]:
