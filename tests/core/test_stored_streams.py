@@ -18,6 +18,7 @@ from dpfit.core import store as store_module
 from dpfit.core.log import Log
 from dpfit.core.store import StateFile
 from dpfit.data.dataset import InMemory
+from dpfit.data.schema import Category, Schema
 from dpfit.ledger import (
     BudgetExceeded,
     DatasetAccount,
@@ -456,6 +457,38 @@ def test_a_refused_opening_leaves_no_folder(tmp_path):
     with pytest.raises(BudgetExceeded):
         _open_board(tmp_path)
     assert not (tmp_path / "board").exists()
+
+
+# Wide rows.
+
+
+def test_a_wide_stream_keeps_the_newest_totals_in_memory_and_in_its_file(tmp_path):
+    work = StreamSums(6000)
+    plan = prefix_sums.plan(Interact(workload=work, rounds=800), Budget(mu=1.0))
+    kept = plan.mechanism.kept
+    session, row = plan.open(store=tmp_path / "s"), InMemory(np.ones((1, 6000)), np.zeros(1))
+    assert kept == 10
+    answers, sizes = [], []
+    for _ in range(kept + 3):
+        answers.append(session.observe(row))
+        sizes.append((tmp_path / "s").stat().st_size)
+    assert len(session._state["sums"]) == kept
+    assert sizes[-1] < 1.02 * sizes[kept - 1]
+    again = resume(plan, tmp_path / "s")
+    for each in (session, again):
+        np.testing.assert_array_equal(each.value, answers[-kept:])
+    assert again.observe(row).shape == (6000,)
+    many = plan.open()
+    many.feed([row] * (kept + 6))
+    assert many.value.shape == (kept, 6000)
+
+
+def test_a_dashboard_with_more_totals_than_it_keeps_is_refused(tmp_path):
+    wards = Category("ward", tuple(map(str, range(1200))))
+    measures = Measures.of(Schema((wards,)), ["ward"], [])
+    with pytest.raises(ValueError, match="count by fewer columns"):
+        ContinualCounts.open(tmp_path / "s", measures, steps=4000, budget=Budget(mu=1.0))
+    assert not (tmp_path / "s").exists()
 
 
 # Kill -9.

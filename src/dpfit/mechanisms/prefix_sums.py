@@ -41,6 +41,11 @@ Floats = NDArray[np.float64]
 ONCE = Assumption("no record arrives twice", "declared")
 PREFIXES = ("toeplitz", "tree", "independent")
 
+WIDE, ALL_TOTALS, NEWEST_TOTALS = 2**10, 2**22, 2**16
+"""Rows with more entries are wide. A state keeps all totals of wide rows up to so many numbers;
+beyond, the newest ones.
+"""
+
 
 @dataclass(frozen=True)
 class StreamSums(Spec):
@@ -154,7 +159,7 @@ def _rows(chunk: Chunk) -> Floats:
 
 @dataclass(frozen=True)
 class RunningSums(Interactive):
-    """The running sum after each step; the value is the table of all of them.
+    """The running sum after each step; the value is the table of those that are ``kept``.
 
     Examples
     --------
@@ -174,6 +179,19 @@ class RunningSums(Interactive):
         return self.aggregate.rounds
 
     @property
+    def kept(self) -> int:
+        """Number of newest totals in the state: all of them, unless rows are wide.
+
+        >>> wide = prefix_sums.plan(Interact(workload=StreamSums(10**6), rounds=9), Budget(mu=1.0))
+        >>> wide.mechanism.kept
+        1
+        """
+        width = self.workload.dimension
+        if width <= WIDE or width * self.rounds <= ALL_TOTALS:
+            return self.rounds
+        return max(1, NEWEST_TOTALS // width)
+
+    @property
     def event(self) -> Event:
         return self.aggregate.event
 
@@ -191,12 +209,16 @@ class RunningSums(Interactive):
             )
 
     def init(self, data: View, run: Run) -> State:
-        return {"aggregate": self.aggregate.init(data, run), "sums": Log()}
+        sums: Log | list[Floats] = Log() if self.kept == self.rounds else []
+        return {"aggregate": self.aggregate.init(data, run), "sums": sums}
 
     def step(self, state: State, given: Any, data: View, run: Run) -> tuple[State, Floats]:
         """Add a batch, and return the noisy running sum."""
         state_, answer = self.aggregate.step(state["aggregate"], self._asked, data, run)
-        return {"aggregate": state_, "sums": state["sums"].extended([answer])}, answer
+        return {"aggregate": state_, "sums": self._grown(state["sums"], [answer])}, answer
+
+    def _grown(self, sums: Log | list[Floats], answers: list[Floats]) -> Log | list[Floats]:
+        return sums.extended(answers) if isinstance(sums, Log) else [*sums, *answers][-self.kept :]
 
     def observe_many(
         self, state: State, batches: Sequence[View], run: Run
@@ -211,7 +233,7 @@ class RunningSums(Interactive):
         aggregate, answers = self.aggregate.answer_many(
             state["aggregate"], self.workload.dimension, inputs, run
         )
-        return {"aggregate": aggregate, "sums": state["sums"].extended(answers)}, [*answers]
+        return {"aggregate": aggregate, "sums": self._grown(state["sums"], answers)}, [*answers]
 
     @cached_property
     def _asked(self) -> BoundedRows:

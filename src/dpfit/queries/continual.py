@@ -214,6 +214,11 @@ class ContinualCounts:
         if (user is None) != (budget.unit == "record"):
             raise ValueError("a column of user ids and unit='user' go together; give both")
         plan = prefix_sums.plan(Interact(workload=work, rounds=integer("steps", steps)), budget)
+        if cast(RunningSums, plan.final).kept < steps:
+            raise ValueError(
+                f"a dashboard keeps all totals; {measures.dimension} cells in {steps} steps are "
+                "too many, so count by fewer columns or open a shorter stream"
+            )
         account = account_for(plan, ledger, dataset, delta=budget.delta, who=who, why=why)
         asked = {
             "schema": _FORMAT,
