@@ -13,7 +13,7 @@ def test_the_demo_ends_with_a_report_and_a_refusal(dpfit, tmp_path):
     told = " ".join(result.stdout.split())
     for words in (
         "The plan",
-        "promises epsilon = 2, with one record replaced",
+        "promise epsilon = 2, with one record replaced",
         "over budget on dataset 'patients'",
     ):
         assert words in told

@@ -21,7 +21,13 @@ def test_ledger_show_fits_and_breaks_no_word(tmp_path, columns):
     lines = shown.stdout.splitlines()
     assert max(map(len, lines)) <= columns
     words = shown.stdout.split()
-    for part in ("patients [bold]2024", "user, replace", "Budget(mu=0.5)", "delta 5e-07", "visits"):
+    for part in (
+        "patients [bold]2024",
+        "all records of one user, replaced",
+        "mu 0.5",
+        "delta 5e-07",
+        "visits",
+    ):
         assert all(word in words for word in part.split())
 
 

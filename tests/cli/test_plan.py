@@ -154,6 +154,13 @@ def test_users_can_be_planned_for(dpfit, ill):
     assert found["predicted_risk"] > alone["predicted_risk"]
 
 
+def test_a_poor_plan_says_that_it_is_hardly_better_than_guessing(dpfit, ill):
+    asked = ("--schema", ill, "--model", "logistic", "--epsilon", "0.1")
+    poor = " ".join(dpfit("plan", "--rows", 30, *asked).stdout.split())
+    assert "advice this model is predicted to be hardly better than guessing" in poor
+    assert "guessing" not in dpfit("plan", "--rows", 40_000, *asked).stdout
+
+
 def test_people_see_solvers_and_the_curve(dpfit, ill, tmp_path):
     page = tmp_path / "plan.html"
     result = dpfit(
@@ -170,8 +177,11 @@ def test_people_see_solvers_and_the_curve(dpfit, ill, tmp_path):
         page,
     )
     assert (result.exit_code, result.stderr) == (0, "")
+    told = result.stdout.splitlines()
+    assert told.index(next(line for line in told if line.startswith("for experts"))) > 5
     for words in (
-        "promises",
+        "method ",
+        "promise ",
         "Considered, best first",
         "Risk against epsilon",
         "objective_perturbation",

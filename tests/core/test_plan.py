@@ -26,6 +26,7 @@ from dpfit.core import (
     Work,
     plan_from_json,
 )
+from dpfit.core.explain import in_words
 from dpfit.data.dataset import InMemory
 from dpfit.data.view import view_of
 from dpfit.privacy import Basis
@@ -358,7 +359,7 @@ def test_json_of_something_else_is_not_a_plan():
 def test_explain_says_what_is_promised_and_why():
     text = two(step(4.2247), step(1e6)).explain()
     for part in (
-        "gaussian (noise multiplier 4.225), then",
+        "Gaussian noise (noise multiplier 4.225), then",
         "epsilon = 1 at delta = 1e-6",
         "one record replaced",
     ):
@@ -366,6 +367,42 @@ def test_explain_says_what_is_promised_and_why():
     assert "adaptive composition" in text
     for part in (step(4.2247), step(1e6)):
         assert part.explain() in text
+
+
+def test_each_event_of_the_privacy_layer_has_words_of_its_own():
+    base = events.Gaussian(2.0)
+    found = [
+        base,
+        events.Laplace(2.0),
+        events.L2Laplace(2.0, 3),
+        events.GeneralizedGaussian(2.0, 1.5, 3),
+        events.DiscreteLaplace(2.0),
+        events.DiscreteGaussian(2.0),
+        events.RandomizedResponse(1.0, 3),
+        events.ObjectivePerturbation(2.0, 0.1, "logistic", "gamma"),
+        events.Pure(1.0),
+        events.BoundedRange(1.0),
+        events.Approximate(1.0, 1e-6),
+        events.GaussianPrivate(1.0),
+        events.ZeroConcentrated(1.0),
+        events.Renyi((2.0,), (1.0,)),
+        events.Composed((base, events.Pure(1.0))),
+        events.Repeated(base, 3),
+        events.Parallel((base, base)),
+        events.Sampled(base, 0.1, "poisson"),
+        events.Selected(base, 0.25),
+        events.Filtered(events.Pure(1.0)),
+        events.WithinTotalVariation(base, 1e-8),
+        events.CloseInRenyi(base, 2.0, 0.1, 0.1),
+        events.Group(base, 2),
+        events.Replaced(base),
+    ]
+    assert {type(one) for one in found} == {
+        one for one in vars(events).values() if isinstance(one, type) and hasattr(one, "kind")
+    } - {events.Event, events.Spec}
+    for one in found:
+        words = in_words(one)
+        assert not set("_{}'=") & set(words.replace("p = ", "")), words
 
 
 def test_explain_says_each_kind_of_part_once():

@@ -31,13 +31,13 @@ def fit(file, **who):
 def test_from_an_empty_file_to_a_verified_spend(file):
     assert run("create", file)[0] == 0
     code, text = run("register", file, "patients", "--epsilon", "1", "--note", "survey of 2024")
-    assert (code, text) == (0, "registered patients with Budget(epsilon=1.0), kept as epsilon 1\n")
+    assert (code, text) == (0, "registered patients with epsilon 1, kept as epsilon 1\n")
     fit(file, who="ann", why="a [first] look")
     code, text = run("show", file)
     assert code == 0
     assert all(
         word in text
-        for word in ("patients", "Budget(epsilon=1.0)", "epsilon 0.5", "record, replace")
+        for word in ("patients", "budget     epsilon 1 ", "epsilon 0.5", "one record, replaced")
     )
     code, text = run("entries", file, "patients")
     assert code == 0

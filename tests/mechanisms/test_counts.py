@@ -70,7 +70,7 @@ def test_it_is_never_worse_than_any_single_law(number, minimize):
 def test_it_says_why():
     line = planned(1000).explain().splitlines()[-1]
     assert line.startswith(
-        "chosen     generalized Gaussian (p = 3.72) for its expected largest error: 399.7, "
+        "chosen     generalized Gaussian (p = 3.72), for its expected largest error: 399.7, "
         "Gaussian 459,"
     )
     assert "K-norm 1000" in line

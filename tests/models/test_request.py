@@ -195,8 +195,8 @@ def test_an_explained_plan_has_one_predicted_risk():
         (LogisticRegression(1.0, 1e-6, **facts), True),
     ):
         plan = model.plan(500, 3, by_user=by_user)
-        expected = [row.text for row in plan.rows() if row.label == "expect"]
-        assert expected == [f"{plan.risk.meaning} about {plan.risk.expected:.4g}"]
+        expected = [row.text for row in plan.rows() if row.label == "predicted"]
+        assert expected == [f"{plan.risk.meaning} {plan.risk.expected:.4g}"]
         assert plan.risk.expected == plan.considered[0].risk
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpfit.core import Forecast, LeftOut, Minimize, Risk
+from dpfit.core import Forecast, LeftOut, Minimize, Risk, plan_from_json
 from dpfit.core.examples import opposite_records
 from dpfit.core.mechanism import Run
+from dpfit.core.reference_designs import start_risk
 from dpfit.data.dataset import InMemory
 from dpfit.data.view import view_of
 from dpfit.geometry import L2Ball
@@ -101,12 +102,31 @@ def test_the_plan_is_that_of_the_solver_with_the_smallest_risk(loss, budget):
 def test_it_says_why_this_one():
     least, next_one = auto.plan(logistic(), Budget(epsilon=1.0)).considered[:2]
     why = (
-        f"{least.name}: the least predicted risk, {least.risk / next_one.risk:.2g} of that of "
-        f"{next_one.name}"
+        f"{least.name}, for its predicted risk "
+        f"({next_one.name}: {next_one.risk / least.risk:.2f} times as high)"
     )
     assert f"chosen     {why}" in auto.plan(logistic(), Budget(epsilon=1.0)).explain()
     alone = auto.plan(replace(logistic(), loss=Hinge()), Budget(epsilon=1.0)).explain()
-    assert "chosen     phased_sgd: the only one that can do this" in alone
+    assert "chosen     phased_sgd, the only one that can do this" in alone
+
+
+@pytest.mark.parametrize(
+    ("loss", "bounds"), [(Logistic(), Bounds(1.0)), (Huber(0.2), Bounds(1.0, -1.0, 1.0))]
+)
+def test_a_plan_that_is_hardly_better_than_guessing_says_so(loss, bounds):
+    def advice(n, epsilon):
+        problem = Minimize(n=n, loss=loss, bounds=bounds, n_features=5)
+        plan = auto.plan(problem, Budget(epsilon=epsilon))
+        return plan, [row.text for row in plan.rows() if row.label == "advice"]
+
+    poor, said = advice(30, 0.1)
+    assert len(said) == 1
+    assert "hardly better than guessing" in said[0]
+    assert poor.risk.expected > 0.9 * start_risk(poor.problem)
+    assert plan_from_json(poor.to_json()) == poor
+    good, said = advice(3000, 1.0)
+    assert said == []
+    assert good.risk.expected < 0.1 * start_risk(good.problem)
 
 
 @pytest.mark.parametrize(("n", "epsilon"), list(itertools.product([500, 20_000], [0.1, 5.0])))
@@ -132,8 +152,8 @@ def test_a_plan_has_one_predicted_risk(budget):
     """That of the ranking, for the plan and on every line that shows one for it."""
     plan = auto.plan(logistic(), budget)
     assert plan.risk.expected == plan.considered[0].risk
-    expected = [line for line in plan.explain().splitlines() if line.startswith("expect")]
-    assert expected == [f"expect     excess empirical risk about {plan.considered[0].risk:.4g}"]
+    expected = [line for line in plan.explain().splitlines() if line.startswith("predicted")]
+    assert expected == [f"predicted  excess empirical risk {plan.considered[0].risk:.4g}"]
 
 
 def test_losers_are_not_calibrated(monkeypatch, favour):
@@ -240,9 +260,7 @@ def test_a_currency_takes_the_least_risk_among_the_least_costs(currency):
     assert chosen.considered[0].name == cheap[0]
     assert cost_in_currency(chosen.guarantee, currency).amount == costs[cheap[0]]
     if cheap[0] != plain.considered[0].name:
-        assert (
-            f"the least predicted risk at the least cost in {currency} currency" in chosen.explain()
-        )
+        assert f"predicted risk at the lowest cost in {currency} currency" in chosen.explain()
 
 
 def test_a_currency_changes_the_choice(favour):
@@ -253,7 +271,7 @@ def test_a_currency_changes_the_choice(favour):
     assert auto.plan(problem, budget).mechanism.noise == "l2_laplace"
     chosen = auto.plan(problem, budget, currency="gdp")
     assert chosen.considered[0].name != "output_perturbation"
-    assert "at the least cost in gdp currency" in chosen.explain()
+    assert "at the lowest cost in gdp currency" in chosen.explain()
     with pytest.raises(ValueError, match="currency"):
         auto.plan(problem, budget, currency="euro")
 

@@ -202,7 +202,7 @@ class Fitted:
 
     def show(self, console: Console, files: dict[str, Path]) -> None:
         """What was done, for people."""
-        from dpfit.core.notes import MissingOutcomes
+        from dpfit.core.notes import Advice, MissingOutcomes
 
         task, plan = self.task, self.model.plan_
         if 0 < len(self.shown) <= _MOST_SHOWN:
@@ -213,9 +213,7 @@ class Fitted:
             *([] if self.chosen is None else [("columns", ", ".join(self.chosen))]),
             ("promise", self.model.guarantee_),
         ]
-        lines += [
-            ("missing", note.row.text) for note in plan.notes if isinstance(note, MissingOutcomes)
-        ]
+        lines += [note.row for note in plan.notes if isinstance(note, MissingOutcomes | Advice)]
         lines += (
             [("predicted", f"{plan.risk.meaning} {plan.risk.expected:.3g}")]
             if plan.risk is not None
@@ -224,7 +222,7 @@ class Fitted:
         if task.ledger is not None and task.dataset is not None:
             left = task.ledger.status(task.dataset).fits
             lines.append(
-                ("budget left", f"at most {left!r} for the next plan" if left else "nothing")
+                ("budget left", f"at most {left} for the next plan" if left else "nothing")
             )
         console.print(facts([*lines, *files.items()]))
 

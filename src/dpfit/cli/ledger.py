@@ -19,6 +19,7 @@ from dpfit.cli.screen import print_json
 
 if TYPE_CHECKING:
     from dpfit.ledger import Entry, Ledger, Status
+    from dpfit.privacy import Budget
 
 ledger_app = typer.Typer(
     help="Keep the budgets of datasets in a file that cannot be overspent.", no_args_is_help=True
@@ -185,12 +186,17 @@ def _opened(file: Path) -> Ledger:
 
 def _facts(status: Status) -> Iterator[tuple[str, object]]:
     """A dataset as a list of facts."""
-    yield "  budget", repr(status.budget)
-    yield "  per", f"{status.budget.unit}, {status.budget.relation}"
+    yield "  budget", status.budget
+    yield "  protects", _protected(status.budget)
     for name in ("cap", "spent", "left"):
         yield f"  {name}", _charge_text(status, name)
-    yield "  next plan", f"at most {status.fits!r}" if status.fits else "nothing is left"
+    yield "  next plan", f"at most {status.fits}" if status.fits else "nothing is left"
     yield "  releases", _releases(status)
+
+
+def _protected(budget: Budget) -> str:
+    whose = "one record" if budget.unit == "record" else "all records of one user"
+    return f"{whose}, {'replaced' if budget.relation == 'replace' else 'added or removed'}"
 
 
 def _charge_text(status: Status, which: str) -> str:

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from dpfit.theory.bibliography import Reference
 
 
+_NOT_CHOSEN = ("considered", "left out")
+_PLAIN = ("method", "promise", "predicted", "caution", "work", "at most")
+"""Rows of a plan that need no knowledge of privacy accounting."""
+_NOTES = ("chosen", "advice", "missing")
+"""Notes of a plan; its parts have none."""
+
+
 def print_json(value: Json) -> None:
     """One JSON value on standard output."""
     typer.echo(json.dumps(value, indent=2, sort_keys=True))
@@ -56,9 +63,20 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Table:
 
 
 def explained(plan: Plan, delta: float) -> Table:
-    """Return the rows of a plan at the budget's delta, without the solvers not chosen."""
-    shown = (row for row in plan.rows(delta or 1e-6) if row.label not in ("considered", "left out"))
-    return facts((row.label, row.text) for row in shown)
+    """Return the rows of a plan at the budget's delta: those for every reader, then the others.
+
+    Solvers that were not chosen are left out.
+    """
+    found = [row for row in plan.rows(delta or 1e-6) if row.label not in _NOT_CHOSEN]
+    parts = next((at for at, row in enumerate(found) if row.label == "part"), len(found))
+    plain = [
+        row
+        for at, row in enumerate(found)
+        if row.label in _NOTES or (at < parts and row.label in _PLAIN)
+    ]
+    experts = [row for at, row in enumerate(found) if at >= parts or row.label not in _PLAIN]
+    experts = [row for row in experts if row.label not in _NOTES]
+    return facts([*plain, ("for experts", ""), *experts])
 
 
 def cited(works: Iterable[Reference]) -> Table:

@@ -40,7 +40,7 @@ class Work(Spec):
             return "a pass over the data for each step"
         passes = f"{self.passes:g} pass{'' if self.passes == 1 else 'es'} over the data"
         return passes + (
-            f", {self.gradients:g} gradients of single examples" if self.gradients else ""
+            f", {self.gradients:g} gradients of single records" if self.gradients else ""
         )
 
     def __add__(self, other: Work) -> Work:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, Unpack
 
 from dpfit.core.check import check_facts
-from dpfit.core.explain import in_words
+from dpfit.core.explain import ROUNDING, in_words, method
 from dpfit.core.mechanism import Batched, Interactive, Mechanism, Risk, Run, Work
 from dpfit.core.missing import with_loss
 from dpfit.core.notes import Considered, Note, Row
@@ -220,21 +220,24 @@ class Plan(Spec, ABC):
         return replace(self, problem=None, algorithm="", notes=(), predicted=None)
 
     def rows(self, delta: float = 1e-6) -> list[Row]:
-        """Return what runs, the guarantee at ``delta`` and its basis; then those of the parts."""
+        """Return method, guarantee at ``delta``, event and basis; then those of the parts."""
         basis, guarantee = self.basis, replace(self.guarantee, shown_at=delta)
-        rows = [
-            Row("does", in_words(self.event)),
-            Row("promises", str(guarantee)),
+        name = self.algorithm or next((one.name for one in self.considered), "")
+        rows = [Row("method", method(name))] if name else []
+        rows += [
+            Row("promise", str(guarantee)),
+            Row("runs", in_words(self.event)),
             Row("rests on", basis.theorem),
         ]
         rows += [Row(a.status, a.text) for a in basis.assumptions]
-        rows += [Row("arithmetic", basis.arithmetic), Row("costs", str(self.work))]
+        rows += [Row("rounding", ROUNDING[basis.arithmetic]), Row("work", str(self.work))]
         if self.work.most_passes:
-            rows.append(Row("at most", f"{self.work.most_passes:.3g} passes, whatever the data"))
+            most = f"{float(f'{self.work.most_passes:.3g}'):,.10g}"
+            rows.append(Row("at most", f"{most} passes, whatever the data"))
         if self.risk is not None:
-            rows.append(Row("expect", f"{self.risk.meaning} about {self.risk.expected:.4g}"))
+            rows.append(Row("predicted", f"{self.risk.meaning} {self.risk.expected:.4g}"))
             if self.risk.vacuous:
-                rows.append(Row("vacuous", "the bound is no better than the public start"))
+                rows.append(Row("caution", "the bound is no better than the public start"))
         return [*rows, *self._rows_of_parts(delta), *self._rows_of_notes()]
 
     def explain(self, delta: float = 1e-6) -> str:
@@ -254,7 +257,7 @@ class Plan(Spec, ABC):
     def _rows_of_parts(self, delta: float) -> list[Row]:
         # A plan has one predicted risk: one that was predicted for the whole replaces those of its
         # mechanisms.
-        hidden = () if self.predicted is None else ("expect", "vacuous")
+        hidden = () if self.predicted is None else ("predicted", "caution")
         shown = (
             [row for row in part.rows(delta) if row.label not in hidden] for part in self.parts
         )

@@ -267,6 +267,18 @@ def reference_designs(problem: Minimize, slope: float, unit: float) -> tuple[Des
     return tuple(designs)
 
 
+def start_risk(problem: Minimize) -> float:
+    """Return the predicted excess risk of the zero parameter, which ignores the columns.
+
+    It is infinite where gradients have no bound.
+    """
+    constants = problem.constants("add_remove")
+    if not constants.bounded:
+        return math.inf
+    designs = reference_designs(problem, constants.lipschitz, constants.natural_unit)
+    return power_mean_risk(designs, lambda design: design.excess(design.squares, problem.ridge))
+
+
 def power_mean_risk(designs: Sequence[Design], risk: Callable[[Design], float]) -> float:
     """Return the power mean, with exponent 1/2, of the risks on the designs.
 

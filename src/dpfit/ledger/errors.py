@@ -40,7 +40,7 @@ class BudgetExceeded(LedgerError):
     >>> cap, spent, asked = (Charge(Fraction(tenths, 10)) for tenths in (10, 9, 2))
     >>> print(BudgetExceeded("patients", Budget(epsilon=1.0), "pure", cap, spent, asked))
     over budget on dataset 'patients': asked epsilon 0.2, left 0.1 (cap 1, spent 0.9); plan with
-    Budget(epsilon=0.1)
+    epsilon 0.1
     """
 
     def __init__(

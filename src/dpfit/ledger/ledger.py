@@ -112,7 +112,7 @@ class Ledger:
                 hash_chain.append(db, dataset, "register", wanted.facts, Charge(amount.ZERO))
             elif not wanted.same(known := Registration.from_entry(rows[0])):
                 raise LedgerError(
-                    f"dataset {dataset!r} is registered with {known.budget!r} in "
+                    f"dataset {dataset!r} is registered with {known.budget} in "
                     f"{known.cap.currency} currency; a "
                     "budget cannot be changed, since promises were made under it"
                 )

@@ -77,7 +77,7 @@ class Registration:
                 return (
                     f"dataset {self.dataset!r} is kept with {name} {mine!r} and the plan "
                     f"promises with {name} "
-                    f"{theirs!r}; plan with Budget({name}={mine!r}, ...), or convert the promise "
+                    f"{theirs!r}; plan with {name}={mine!r}, or convert the promise "
                     f"with {way}"
                 )
         return ""

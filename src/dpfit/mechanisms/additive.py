@@ -594,7 +594,7 @@ class ConsideredNoise(Considered):
         )
         (best, error), *others = ranked.items()
         than = "".join(f", {label} {size:.4g}" for label, size in others)
-        chosen = Chosen(f"{best} for its {measure}: {error:.4g}{than}")
+        chosen = Chosen(f"{best}, for its {measure}: {error:.4g}{than}")
         return (chosen, *(ConsideredNoise(label, size) for label, size in ranked.items()))
 
 

@@ -22,12 +22,12 @@ class BestCounts(BestNoise):
     >>> from dpfit.privacy import Budget
     >>> plan = counts.plan(Answer(workload=Flags(50)), Budget(epsilon=1.0, delta=1e-6))
     >>> print(plan.explain().splitlines()[-1][:-15])
-    chosen     K-norm for its expected largest error: 50, generalized Gaussian (p = 2.48) 73.3,
+    chosen     K-norm, for its expected largest error: 50, generalized Gaussian (p = 2.48) 73.3,
     Gaussian 74.97
     """
 
     name = "counts"
-    summary = "counting queries with the noise that is predicted to err least"
+    summary = "counting queries with the noise of smallest predicted error"
     use_for = "histograms, marginals, ranges and predicates of a table"
     reference = "[Gan22] chapter 2"
     workloads = (CountingQueries,)

@@ -122,12 +122,12 @@ class DeclaredAnswers(BestNoise):
     >>> budget = Budget(epsilon=1.0, delta=1e-6)
     >>> plan = declared_answers.plan(Answer(workload=DeclaredQueries(1000, l2=1.0)), budget)
     >>> print(plan.explain().splitlines()[-1][:45])
-    chosen     Gaussian for its expected largest
+    chosen     Gaussian, for its expected largest
     """
 
     name = "declared_answers"
     summary = (
-        "real-valued sums of declared sensitivities with the noise that is predicted to err least"
+        "real-valued sums of declared sensitivities, with the noise of smallest predicted error"
     )
     use_for = "sums whose sensitivities you can bound"
     reference = "[Gan22] chapter 2, under l1, l2 and l-infinity sensitivities"

@@ -132,7 +132,7 @@ class ExponentialMechanism(Algorithm[Answer]):
     """
 
     name = "exponential"
-    summary = "the best of finitely many candidates, nearly, with bounded range"
+    summary = "one of the best of finitely many candidates, by the exponential mechanism"
     use_for = "picking one of finitely many candidates"
     reference = "[ASAP] Lemma 5, Definition 16; [Liu24] Equation 3.2"
     solves = Answer

@@ -77,7 +77,7 @@ class FilteredUserMean(Algorithm[Answer]):
     """
 
     name = "filtered_mean"
-    summary = "mean of the users who are near each other, wherever that is; or a halt"
+    summary = "mean of users whose values lie close together; it halts if they do not"
     reference = "[Liu24] Algorithm 28, Theorem 9.3.2, corrected"
     solves = Answer
     workloads = (UserVectors,)

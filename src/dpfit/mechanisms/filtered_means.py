@@ -40,7 +40,7 @@ class FilteredMeansInteraction(Algorithm[Interact]):
     """
 
     name = "filtered_means"
-    summary = "means of the users who are near each other, query by query, until a halt"
+    summary = "means of users whose values lie close together, query by query, until a halt"
     reference = "[Liu24] Algorithm 28, Theorem 9.3.2, corrected"
     solves = Interact
     workloads = (UserVectors,)

@@ -167,7 +167,7 @@ class PrivateBoundsSearch(Algorithm[Answer]):
 
     name = "private_bounds"
     summary = "a range for each column, from noisy histograms on powers of two"
-    use_for = "columns whose ranges nobody wrote down"
+    use_for = "columns without a public range"
     reference = "[Gan22] Facts 3 and 15; noisy histograms"
     solves = Answer
     workloads = (ColumnRanges,)

@@ -286,6 +286,21 @@ class Budget:
             "relation": self.relation,
         }
 
+    def __str__(self) -> str:
+        """The budget in words, with all digits.
+
+        >>> print(Budget(epsilon=0.5), "and", Budget(epsilon=1.0, delta=1e-6, unit="user"))
+        epsilon 0.5 and (epsilon 1, delta 1e-6) for users
+        """
+        parts = [
+            f"{name} {_short(getattr(self, name))}"
+            for name in ("epsilon", "delta", "mu", "rho")
+            if getattr(self, name) is not None
+        ]
+        whole = parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+        users = " for users" if self.unit == "user" else ""
+        return whole + users + (" under add/remove" if self.relation == "add_remove" else "")
+
     def __repr__(self) -> str:
         fields = {
             k: v
@@ -293,6 +308,11 @@ class Budget:
             if (k, v) not in (("unit", "record"), ("relation", "replace"))
         }
         return f"Budget({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+
+def _short(value: float) -> str:
+    """Return the shortest decimal that is read back as the number."""
+    return repr(float(value)).removesuffix(".0").replace("e-0", "e-").replace("e+0", "e+")
 
 
 def _nothing_left(event: Event) -> str:

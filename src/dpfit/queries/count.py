@@ -191,14 +191,15 @@ def plan_count(
     >>> from dpfit.data.schema import Category, Schema
     >>> schema = Schema((Category("ward", ("A", "B")),))
     >>> print(plan_count(schema, ["ward"], Budget(epsilon=1.0)).explain())
-    does       pure (epsilon 1)
-    promises   epsilon = 1, with one record replaced
+    method     counts: counting queries with the noise of smallest predicted error
+    promise    epsilon = 1, with one record replaced
+    runs       a pure DP mechanism (epsilon 1)
     rests on   K-norm mechanism in the maximum norm [Gan22, Section 2.1]
     enforced   one neighbour change moves at most 2 answers, each by one
-    arithmetic exact
-    costs      1 pass over the data
-    expect     largest error of the 3 counts about 3
-    chosen     K-norm for its expected largest error: 3, Laplace 3.667
+    rounding   no rounding error weakens the promise
+    work       1 pass over the data
+    predicted  largest error of the 3 counts 3
+    chosen     K-norm, for its expected largest error: 3, Laplace 3.667
     """
     workload = _asked(schema, by, bins or {}, max_per_record)
     if noise == "auto" and currency in ("gdp", "zcdp") and budget.kind != "pure":

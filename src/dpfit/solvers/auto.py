@@ -15,6 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from dpfit.core import Algorithm, Chosen, Considered, Forecast, LeftOut, Minimize, Plan, Tuning
 from dpfit.core.algorithm import Requirement
+from dpfit.core.notes import Advice
+from dpfit.core.reference_designs import start_risk
 from dpfit.core.registry import entries
 from dpfit.ledger.cost import cost_in_currency
 from dpfit.ledger.errors import NotChargeable
@@ -39,6 +41,8 @@ class AutoTuning(Tuning):
     """Costs of equal guarantees differ in the last digits, so costs up to this factor of the least
     count as equal.
     """
+    guessing: float = 0.9
+    """Risks above this share of the risk of the zero parameter are hardly better than guessing."""
 
 
 TUNING = AutoTuning()
@@ -137,8 +141,9 @@ class Auto(Algorithm[Minimize]):
                 left_out.append(_refusal(best.name, error))
                 continue
             considered = [found.note for found in ranked[rank:]]
-            notes = [Chosen(_reason(considered, currency)), *considered, *map(LeftOut, left_out)]
-            return plan.with_notes(*notes)
+            chosen = Chosen(_reason(considered, currency))
+            advice = _advice(problem, best.risk)
+            return plan.with_notes(chosen, *advice, *considered, *map(LeftOut, left_out))
         raise ValueError("no solver can do this: " + "; ".join(left_out))
 
 
@@ -183,17 +188,30 @@ def _least_cost_first(
     return sorted(planned, key=lambda found: costs.get(found.name, math.inf) > most)
 
 
+def _advice(problem: Minimize, risk: float) -> tuple[Advice, ...]:
+    """Return a note if the predicted risk is about that of a model that ignores the columns."""
+    guess = start_risk(problem)
+    if not risk > TUNING.guessing * guess:
+        return ()
+    return (
+        Advice(
+            "this model is predicted to be hardly better than guessing: a model that ignores the "
+            f"columns has a predicted risk of {guess:.3g}; raise epsilon, or use more records or "
+            "fewer columns"
+        ),
+    )
+
+
 def _reason(considered: Sequence[Considered], currency: str | None) -> str:
     best, *others = considered
     if not others:
-        return f"{best.name}: the only one that can do this"
+        return f"{best.name}, the only one that can do this"
     least = min(others, key=lambda other: other.risk)
     if best.risk > least.risk:
-        return f"{best.name}: the least predicted risk at the least cost in {currency} currency"
-    return (
-        f"{best.name}: the least predicted risk, {best.risk / least.risk:.2g} of that of "
-        f"{least.name}"
-    )
+        return f"{best.name}, for its predicted risk at the lowest cost in {currency} currency"
+    times = f"{least.risk / best.risk:.2f}" if best.risk else "inf"
+    other = "the same" if times == "1.00" else f"{times} times as high"
+    return f"{best.name}, for its predicted risk ({least.name}: {other})"
 
 
 def _refusal(name: str, error: Exception) -> str:

@@ -32,7 +32,7 @@ class AsapPerturb(Algorithm[Minimize]):
 
     name = "asap_perturb"
     summary = (
-        "one certified sample of a Gibbs density, with noise as large as its sampler may be off"
+        "one certified sample of a Gibbs density, with noise that covers the error of its sampler"
     )
     reference = "[ASAP] Algorithm 2, Theorem 2, Lemmas 4 and 5; [Liu24] Theorem 3.4.1"
     solves = Minimize

@@ -243,7 +243,9 @@ class LastIterateGD(Algorithm[Minimize]):
     """
 
     name = "last_iterate_gd"
-    summary = "gradient descent of which only the last iterate leaves, so that steps are free"
+    summary = (
+        "gradient descent that releases its last iterate only, so further steps cost little privacy"
+    )
     reference = "[LD] Lemma I.2, sharpened"
     solves = Minimize
     guarantees = ("approximate", "gdp", "zcdp")
