@@ -9,8 +9,13 @@ import pytest
 from dpfit.core import Composition, Leak, Stage, Tuned, Tuning
 from dpfit.core.examples import opposite_records
 from dpfit.core.registry import entries
+from dpfit.models import LogisticRegression, NetworkClassifier
+from dpfit.models.network import NetworkDefaults
+from dpfit.models.ranges import RangesTuning
+from dpfit.models.row_norm import RowNormTuning
 from dpfit.privacy import Budget
 from dpfit.privacy.kinds import KINDS
+from dpfit.solvers.auto import auto
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
 TUNED = [row.load() for row in entries() if row.load().tunings]
@@ -25,9 +30,19 @@ def tunings() -> set[type[Tuning]]:
 
 def test_every_rule_with_tuned_numbers_belongs_to_an_algorithm():
     declared = {type(tuning) for algorithm in TUNED for tuning in algorithm.tunings}
-    from dpfit.solvers.auto import auto
+    choices = {type(tuning) for tuning in auto.tunings}
+    models = {RangesTuning, RowNormTuning, NetworkDefaults}
+    assert tunings() == declared | choices | models
 
-    assert tunings() == declared | {type(tuning) for tuning in auto.tunings}
+
+def test_a_model_s_plan_notes_what_its_own_rules_took():
+    model = NetworkClassifier(1.0, 1e-6)
+    noted = {type(note.tuning) for note in model.plan(10**4, 3).notes if isinstance(note, Tuned)}
+    assert {NetworkDefaults, RangesTuning} <= noted
+    plan = LogisticRegression(1.0, bounds=(-1, 1)).plan(10**4, 3)
+    noted = {type(note.tuning) for note in plan.notes if isinstance(note, Tuned)}
+    assert RowNormTuning in noted
+    assert not {NetworkDefaults, RangesTuning} & noted
 
 
 @pytest.mark.parametrize("algorithm", TUNED, ids=lambda algorithm: algorithm.name)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpfit.core import Plan, Release
 from dpfit.core.algorithm import Minimizer
-from dpfit.core.notes import MissingOutcomes
+from dpfit.core.notes import MissingOutcomes, Tuned
 from dpfit.data.dataset import InMemory
 from dpfit.data.schema import Schema
 from dpfit.data.table import Table
@@ -35,8 +35,10 @@ from dpfit.models.inputs import (
 )
 from dpfit.models.intervals import Ends, NoiseInterval, noise_bound
 from dpfit.models.leaks import FROM_DATA, RANGES_LEAK, is_from_data
+from dpfit.models.ranges import TUNING as RANGES
 from dpfit.models.ranges import ColumnBounds, column_bounds, ranges_from_data
 from dpfit.models.request import LossObjective, Request
+from dpfit.models.row_norm import TUNING as ROW_NORM
 from dpfit.models.row_norm import longest_row, norm_of_uniform_rows
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
@@ -176,13 +178,16 @@ class PrivateModel(PrivateEstimator):
         """Return the loss of one record, which is the same whoever is protected."""
         return self._losses(replace(budget, unit="record"), n, n_features)[0]
 
+    def _finds_row_norm(self, scaling: Scaling) -> bool:
+        return scaling.shortens_records and self.row_norm is None and self.l1_radius is None
+
     def _shortening(self, scaling: Scaling, budget: Budget, n: int, columns: int) -> Scaling:
         """Return the scaling with the norm that rows of scaled columns get where none is declared.
 
         A multiple of the norm of uniform rows where noise is large, and the largest norm, so that
         nothing is shortened, where it is small.
         """
-        if not scaling.shortens_records or self.row_norm is not None or self.l1_radius is not None:
+        if not self._finds_row_norm(scaling):
             return scaling
         loss = self._loss_of_records(budget, n, columns)
         return replace(scaling, row_norm=longest_row(loss, budget, n, columns))
@@ -228,6 +233,7 @@ class PrivateModel(PrivateEstimator):
             has_constant=self._rows_have_constant,
         )
         rule = self.missing_outcomes if self.schema is None else self.schema.missing
+        tunings = [ROW_NORM] * self._finds_row_norm(scaling) + [RANGES] * (missing is not None)
         return Request(
             n,
             columns,
@@ -238,7 +244,7 @@ class PrivateModel(PrivateEstimator):
             max_rows,
             self._currency,
             leaks,
-            notes=(MissingOutcomes(rule),),
+            notes=(MissingOutcomes(rule), *map(Tuned, tunings)),
             n_users=n_users,
             dropped=self._dropped_risk(n, n_users, scaling.width(columns), budget),
         )

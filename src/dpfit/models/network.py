@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfit.core.notes import Advice
+from dpfit.core.notes import Advice, Tuned, Tuning
 from dpfit.losses.base import Loss
 from dpfit.losses.dense import DenseLayers, Layer
 from dpfit.mechanisms.private_bounds import ColumnRanges
@@ -23,17 +23,33 @@ from dpfit.privacy.validate import integer
 from dpfit.solvers.gradient.dp_sgd import dp_sgd
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 
-LABEL_SCALE = 4.0
-"""Labels in [-1, 1] are compared with the output over this number: residuals then have size 1."""
 
-PASSES = 200
-"""Passes over the data, by default. Set with `LABEL_SCALE` by benchmarks/nonconvex.py."""
+@dataclass(frozen=True)
+class NetworkDefaults(Tuning):
+    """Tuned defaults of the networks.
 
-SAMPLED_ABOVE = 100_000
-"""Records above which samples take the place of full passes: a tenth of the work, equal quality."""
+    Parameters
+    ----------
+    label_scale : float
+        Labels in [-1, 1] are compared with the output over this number: residuals then have size 1.
+    passes : int
+        Passes over the data.
+    sampled_above : int
+        Records above which samples take the place of full passes: a tenth of the work, equal
+        quality.
+    linear_below : float
+        Records times epsilon below which a linear model is predicted to be better.
+    """
 
-LINEAR_BELOW = 1e4
-"""Records times epsilon below which a linear model is predicted to be better."""
+    kind = "network_defaults"
+    set_by: str = "benchmarks/nonconvex.py"
+    label_scale: float = 4.0
+    passes: int = 200
+    sampled_above: int = 100_000
+    linear_below: float = 1e4
+
+
+TUNING = NetworkDefaults()
 
 
 @dataclass(eq=False, repr=False)
@@ -86,18 +102,24 @@ class NetworkModel(PrivateModel):
         request = super()._request(n, columns, **facts)
         solver, passes = self.solver, self.max_passes
         if solver == "auto":
-            many = request.n > SAMPLED_ABOVE and request.budget.unit == "record" and not passes
+            many = (
+                request.n > TUNING.sampled_above and request.budget.unit == "record" and not passes
+            )
             solver = dp_sgd if many else noisy_gd
-            passes = None if many else passes or PASSES
+            passes = None if many else passes or TUNING.passes
         objective = replace(request.objective, solver=solver, max_passes=passes)  # type: ignore[type-var]
-        notes = (*request.notes, *self._advice(request.n_users or request.n, request.budget))
+        notes = (
+            *request.notes,
+            Tuned(TUNING),
+            *self._advice(request.n_users or request.n, request.budget),
+        )
         return replace(request, objective=objective, notes=notes)
 
     def _advice(self, n: int, budget: Budget) -> tuple[Advice, ...]:
         signal = n * float(budget.epsilon or 0.0)
-        if signal >= LINEAR_BELOW:
+        if signal >= TUNING.linear_below:
             return ()
-        said = f"n * epsilon = {signal:.3g} is below {LINEAR_BELOW:g}: a linear model is "
+        said = f"n * epsilon = {signal:.3g} is below {TUNING.linear_below:g}: a linear model is "
         return (Advice(f"{said}predicted to be better; use {self.linear_model}"),)
 
     def _set_weights(self, weights: Floats, scaling: Scaling) -> None:
@@ -148,10 +170,10 @@ class NetworkRegressor(NetworkModel, PrivateRegressor):
 
     @property
     def network_loss(self) -> DenseLayers:
-        return DenseLayers(self._units, "squared", label_scale=LABEL_SCALE, start=self.start)
+        return DenseLayers(self._units, "squared", label_scale=TUNING.label_scale, start=self.start)
 
     def _outputs(self, rows: Matrix) -> Floats:
-        return np.asarray(super()._outputs(rows)[:, 0] / LABEL_SCALE)
+        return np.asarray(super()._outputs(rows)[:, 0] / TUNING.label_scale)
 
 
 @dataclass(eq=False, repr=False)

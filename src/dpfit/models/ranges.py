@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpfit.core.notes import Tuning
 from dpfit.data.dataset import InMemory
 from dpfit.mechanisms.private_bounds import ColumnRanges
 from dpfit.models.leaks import LeakWarning, warn_caller
@@ -19,16 +20,30 @@ from dpfit.privacy import Budget, gaussian
 ColumnBounds: TypeAlias = Iterable[ArrayLike]
 """A pair (lower, upper): numbers, or one number for each column."""
 
-BOUNDS_SHARE = 0.1
-"""The part of the budget that finds ranges privately."""
 
-_LARGE = 100.0
-"""Epsilon above which the noise in ranges is negligible, and accountants lose more than it on mixed
-noise.
-"""
+@dataclass(frozen=True)
+class RangesTuning(Tuning):
+    """Tuned numbers of private ranges.
 
-_NOISELESS = 1e4
-"""Pure epsilon above which the noise in a fit is negligible, up to thousands of columns."""
+    Parameters
+    ----------
+    share : float
+        The part of the budget that finds ranges.
+    large : float
+        Epsilon above which the noise in ranges is negligible, and accountants lose more than it on
+        mixed noise.
+    noiseless : float
+        Pure epsilon above which the noise in a fit is negligible, up to thousands of columns.
+    """
+
+    kind = "ranges_tuning"
+    set_by: str = "rules of thumb; measured by benchmarks/learning.py"
+    share: float = 0.1
+    large: float = 100.0
+    noiseless: float = 1e4
+
+
+TUNING = RangesTuning()
 
 
 def column_bounds(
@@ -58,12 +73,12 @@ def shares(
     """
     if missing is None:
         return [(None, one) for one in (_with_pure(budget) if compare else [budget])]
-    first, second = budget.split(BOUNDS_SHARE)
+    first, second = budget.split(TUNING.share)
     ways: list[tuple[Budget | None, Budget]] = [(first, second)]
     if not compare or first.mu is None or not budget.epsilon or not budget.delta:
         return ways
-    if budget.epsilon > _LARGE:
-        return [*ways, replace(budget, delta=None).split(BOUNDS_SHARE)]
+    if budget.epsilon > TUNING.large:
+        return [*ways, replace(budget, delta=None).split(TUNING.share)]
     left = budget.epsilon - gaussian.epsilon(first.mu, budget.delta / 2)
     return (
         [*ways, (first, replace(budget, epsilon=left, delta=budget.delta / 2))]
@@ -103,10 +118,16 @@ def ranges_from_data(scaling: Scaling, missing: ColumnRanges, data: InMemory) ->
 
 def is_noiseless(budget: Budget) -> bool:
     """Return whether minimizers have negligible noise: they are exact, descents are not."""
-    return budget.kind == "pure" and budget.epsilon is not None and budget.epsilon > _NOISELESS
+    return (
+        budget.kind == "pure" and budget.epsilon is not None and budget.epsilon > TUNING.noiseless
+    )
 
 
 def _with_pure(budget: Budget) -> list[Budget]:
     """Return a large budget with and without delta: pure minimizers may be the nearest."""
-    large = budget.kind == "approximate" and budget.epsilon is not None and budget.epsilon > _LARGE
+    large = (
+        budget.kind == "approximate"
+        and budget.epsilon is not None
+        and budget.epsilon > TUNING.large
+    )
     return [budget, replace(budget, delta=None)] if large else [budget]

@@ -8,24 +8,40 @@ Measured: docs/explanation/models.md.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
+from dpfit.core.notes import Tuning
 from dpfit.losses.base import Loss
 from dpfit.privacy import Budget
 
-_CLASSES = (300.0, 1200.0)
-"""Levels of `signal` between which the norm grows to the largest one, for losses of classes:
-shortened records overstate the effects of columns."""
 
-_NUMBERS = (3_000.0, 30_000.0)
-"""The same for regressions: the line through shortened records is that through whole ones."""
+@dataclass(frozen=True)
+class RowNormTuning(Tuning):
+    """Tuned numbers of `longest_row`: levels of `signal` between which rows become whole.
 
-_MEANS = (25.0, 100.0)
-"""The same for regressions of a mean with a delta: their gradients are clipped anyway."""
+    Parameters
+    ----------
+    classes : pair of float
+        For losses of classes: shortened records overstate the effects of columns.
+    numbers : pair of float
+        For regressions: the line through shortened records is that through whole ones.
+    means : pair of float
+        For regressions of a mean with a delta: their gradients are clipped anyway.
+    least_share_of_means : float
+        How much of the way these go at any noise, in logarithms.
+    """
 
-_LEAST_SHARE_OF_MEANS = 0.75
-"""How much of the way these go at any noise, in logarithms."""
+    kind = "row_norm_tuning"
+    set_by: str = "rules of thumb; measured by benchmarks/learning.py"
+    classes: tuple[float, float] = (300.0, 1200.0)
+    numbers: tuple[float, float] = (3_000.0, 30_000.0)
+    means: tuple[float, float] = (25.0, 100.0)
+    least_share_of_means: float = 0.75
+
+
+TUNING = RowNormTuning()
 
 
 def signal(budget: Budget, n: int, dimension: int) -> float:
@@ -56,10 +72,12 @@ def longest_row(loss: Loss, budget: Budget, n: int, columns: int) -> float:
     """
     usual = norm_of_uniform_rows(columns)
     longest = math.sqrt(columns) * (1 + 2.0**-40)
-    least, levels = 0.0, _CLASSES
+    least, levels = 0.0, TUNING.classes
     if loss.is_regression:
         is_mean = budget.kind != "pure" and not loss.is_quantile
-        least, levels = (_LEAST_SHARE_OF_MEANS, _MEANS) if is_mean else (0.0, _NUMBERS)
+        least, levels = (
+            (TUNING.least_share_of_means, TUNING.means) if is_mean else (0.0, TUNING.numbers)
+        )
     clear = math.log(max(signal(budget, n, columns * loss.outputs), 1e-300))
     share = float(np.interp(clear, np.log(levels), (least, 1.0)))
     return float(usual * (longest / usual) ** share)
