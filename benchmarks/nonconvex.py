@@ -8,8 +8,8 @@
 
 Sums: the sum of clipped gradients of a network of 30-64-64-2 units over 4,096 rows (RNG seed 0),
 as any JAX function and as dense layers, against `JaxLoss` of the commit ``--before``, taken out of
-this repository and run by the same interpreter. Peers are no dependencies: give interpreters of
-environments that have them. They take one noisy step on all rows.
+this repository and run by the same interpreter. Peers run where they are installed, or by
+interpreters of environments that have them. They take one noisy step on all rows.
 
 Friedman: `sklearn.datasets.make_friedman1`, 10 columns, noise 1, ranges (0, 1) and (0, 30). Wine:
 white wines of ``--wine`` (by default ../shared/data or DPFIT_DATA), 80/20 splits, 16 units. Its
@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import io
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -31,11 +30,14 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bars import at_least, finish
 
 Floats = NDArray[np.float64]
 Found = tuple[list[dict[str, Any]], list[dict[str, Any]]]
@@ -51,11 +53,6 @@ RANGES = (
     (4, 10), (0, 0.8), (0, 0.8), (0, 20), (0, 0.1), (0, 90), (0, 250), (0.985, 1.005), (2.8, 3.6),
     (0.2, 0.8), (8, 14),
 )  # fmt: skip
-
-
-def bar(name: str, value: float, target: float) -> dict[str, Any]:
-    """A figure that must be at least its target."""
-    return {"name": name, "value": value, "target": target, "holds": value >= target}
 
 
 def best(call: Callable[[], Any], repeats: int) -> float:
@@ -227,11 +224,11 @@ def sums(options: argparse.Namespace) -> Found:
     old = min(earlier)
     figures: list[dict[str, Any]] = [{"what": f"sum, before ({options.before})", "seconds": old}]
     figures += [{"what": f"sum, {name}", "seconds": value} for name, value in seconds.items()]
-    for peer, python in (("opacus", options.opacus), ("jax_privacy", options.jax_privacy)):
-        if python:
+    for peer, given in (("opacus", options.opacus), ("jax_privacy", options.jax_privacy)):
+        if python := given or (sys.executable if find_spec(peer) else None):
             figures.append({"what": f"step, {peer}", "seconds": elsewhere(peer, python, repeats)})
     bars = [
-        bar(f"seconds before over now, {name}", old / seconds[name], target)
+        at_least(f"seconds before over now, {name}", old / seconds[name], target)
         for name, target in FASTER.items()
     ]
     return figures, bars
@@ -267,7 +264,7 @@ def friedman(options: argparse.Namespace) -> Found:
         row = {"what": name, "r2": float(np.mean(found)), "least": min(found)}
         row |= {"linear_not_private": float(np.mean(linear)), "seconds": min(seconds)}
         figures.append(row)
-        bars.append(bar(name, float(np.mean(found)), target))
+        bars.append(at_least(name, float(np.mean(found)), target))
     return figures, bars
 
 
@@ -299,7 +296,7 @@ def wine(options: argparse.Namespace) -> Found:
         means = {key: float(np.mean(values)) for key, values in scores.items()}
         figures.append({"what": name, **means})
         if target is not None:
-            bars.append(bar(name, means["r2"], target))
+            bars.append(at_least(name, means["r2"], target))
     return figures, bars
 
 
@@ -337,19 +334,12 @@ def main() -> None:
             more, checked = section(options)
             figures += more
             bars += checked
-    if options.json:
-        found = {"benchmark": "nonconvex", "quick": options.quick, "figures": figures, "bars": bars}
-        print(json.dumps(found, indent=2))
-    else:
+    if not options.json:
         for row in figures:
             parts = (f"{key} {value:.4g}" for key, value in row.items() if key != "what")
             print(f"{row['what']:>32}: {', '.join(parts)}")
-        for row in bars:
-            print(
-                f"{'ok ' if row['holds'] else 'NO '} {row['name']}: {row['value']:.4g} (bar "
-                f"{row['target']:g})"
-            )
-    sys.exit(0 if all(row["holds"] for row in bars) else 1)
+    found = {"benchmark": "nonconvex", "quick": options.quick, "figures": figures, "bars": bars}
+    sys.exit(finish(found, options.json))
 
 
 if __name__ == "__main__":

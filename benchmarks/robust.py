@@ -16,7 +16,6 @@ bars.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import warnings
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bars import at_most, finish
 from dpfit.core import Minimize
 from dpfit.data.dataset import InMemory
 from dpfit.losses import Bounds, GemanMcClure, Huber, Logistic
@@ -110,14 +110,10 @@ def robust_regression(quick: bool) -> dict[str, Any]:
         ratio = found["robust"]["distance"] / min(each["distance"] for each in huber)
         slower = found["robust"]["seconds"] / float(np.mean([each["seconds"] for each in huber]))
         bars = [
-            bar("distance to the truth over the best Huber width's", ratio, 0.6),
-            bar("fit time over Huber's", slower, 1.5),
+            at_most("distance to the truth over the best Huber width's", ratio, 0.6),
+            at_most("fit time over Huber's", slower, 1.5),
         ]
     return {"figures": figures, "bars": bars}
-
-
-def bar(name: str, value: float, target: float) -> dict[str, Any]:
-    return {"name": name, "value": value, "target": target, "holds": bool(value <= target)}
 
 
 def tuning_problem(seed: int, n: int, d: int, noise: float, kind: str) -> tuple[Floats, ...]:
@@ -233,12 +229,10 @@ def main() -> int:
         found = tune()
     else:
         found = update_rules() if given.rules else robust_regression(given.quick)
-    if given.json:
-        print(json.dumps(found, indent=1))
-    else:
-        for row in (*found["figures"], *found["bars"]):
+    if not given.json:
+        for row in found["figures"]:
             print(row)
-    return 0 if all(row["holds"] for row in found["bars"]) else 1
+    return finish(found, given.json)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ import numpy as np
 from dpfit.kernels.bounds import Limits
 from dpfit.kernels.guarded_rows import write_guarded
 from dpfit.kernels.rows import width_of
-from dpfit.losses.dense import Buffers, DenseLayers
+from dpfit.losses.dense import Buffers, DenseLayers, Layer
 from dpfit.losses.guards import clip_gradients
 from dpfit.noise.source import Floats, Steps
 
@@ -66,6 +66,7 @@ def gradients(
     start, stop, clip = first * count // each, last * count // each, Limits(*bounds).clip
     rows, labels, usable = _buffers(X)
     buffers = Buffers.of(loss.sizes(width_of(X)), CHUNK)
+    points = [loss.layers(theta, width_of(X)) for theta in thetas]
     unit = clip if math.isfinite(clip) else 1.0
     for low in range(start, stop, CHUNK):
         size = min(CHUNK, stop - low)
@@ -74,7 +75,7 @@ def gradients(
         write_guarded(X, y, picks, low, bounds, rows[:size], labels[:size], usable[:size])
         for k, theta in enumerate(thetas):
             found = chunk_sum(
-                loss, theta, rows[:size], labels[:size], usable[:size], clip, buffers.part(size)
+                loss, points[k], rows[:size], labels[:size], usable[:size], clip, buffers.part(size)
             )
             sums[b, k] += np.rint(found * (clip * inverse)) if inverse > 0.0 else found * unit
             if valued:
@@ -98,11 +99,10 @@ def rounded_gradients(
 
 
 def chunk_sum(
-    loss: DenseLayers, theta: Floats, rows: Floats, labels: Floats, usable: Any, clip: float,
+    loss: DenseLayers, layers: list[Layer], rows: Floats, labels: Floats, usable: Any, clip: float,
     buffers: Buffers,
 ) -> Floats:  # fmt: skip
     """Return the sum of the clipped gradients of a chunk, in units of a finite ``clip``."""
-    layers = loss.layers(theta, rows.shape[1])
     values = loss.forward(layers, rows, buffers)
     entered, slopes = values[:-1], loss.backward(layers, values, labels, buffers)
     weights = record_weights(ghost_norms(entered, slopes), usable, clip)

@@ -228,4 +228,4 @@ class DenseLayers(Loss):
 
     def _places(self, labels: Floats) -> NDArray[np.int64]:
         """Return class numbers; others are read as the nearest, and NaN, which adds zero, as 0."""
-        return np.clip(np.nan_to_num(labels), 0, self.classes - 1).astype(np.int64)
+        return np.fmin(np.fmax(labels, 0.0), self.classes - 1.0).astype(np.int64)
