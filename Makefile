@@ -49,6 +49,8 @@ benchmarks: .venv/dev
 	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/streams.py
 	$(BIN)/python benchmarks/users.py
+	$(BIN)/python benchmarks/nonconvex.py
+	$(BIN)/python benchmarks/robust.py
 
 .venv/python:
 	$(PYTHON) -m venv .venv

@@ -8,8 +8,8 @@
 
 Sums: the sum of clipped gradients of a network of 30-64-64-2 units over 4,096 rows (RNG seed 0),
 as any JAX function and as dense layers, against `JaxLoss` of the commit ``--before``, taken out of
-this repository and run by the same interpreter. Peers are no dependencies: give interpreters of
-environments that have them. They take one noisy step on all rows.
+this repository and run by the same interpreter. Peers run where they are installed, or by
+interpreters of environments that have them. They take one noisy step on all rows.
 
 Friedman: `sklearn.datasets.make_friedman1`, 10 columns, noise 1, ranges (0, 1) and (0, 30). Wine:
 white wines of ``--wine`` (by default ../shared/data or DPFIT_DATA), 80/20 splits, 16 units. Its
@@ -30,6 +30,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -223,8 +224,8 @@ def sums(options: argparse.Namespace) -> Found:
     old = min(earlier)
     figures: list[dict[str, Any]] = [{"what": f"sum, before ({options.before})", "seconds": old}]
     figures += [{"what": f"sum, {name}", "seconds": value} for name, value in seconds.items()]
-    for peer, python in (("opacus", options.opacus), ("jax_privacy", options.jax_privacy)):
-        if python:
+    for peer, given in (("opacus", options.opacus), ("jax_privacy", options.jax_privacy)):
+        if python := given or (sys.executable if find_spec(peer) else None):
             figures.append({"what": f"step, {peer}", "seconds": elsewhere(peer, python, repeats)})
     bars = [
         at_least(f"seconds before over now, {name}", old / seconds[name], target)

@@ -127,7 +127,7 @@ def test_gradients_of_any_scale_are_scaled_into_the_ball(clip):
         )
     for i, pair in enumerate(pairs):
         one = slice(i, i + 1)
-        added = dense.weighted_sum([entered[one]], [slopes[one]], weights[one])
+        added = dense.weighted_sum([entered[one]], [slopes[one].copy()], weights[one])
         assert math.hypot(*added.tolist()) <= 1.0, pair
         exact = math.hypot(*entered[i].tolist(), 1.0) * math.hypot(*slopes[i].tolist()) / clip
         if pair[0] <= 1e100 and 1e-100 <= pair[1] <= 1e30:

@@ -32,7 +32,7 @@ import numpy as np
 from dpfit.kernels.bounds import Limits
 from dpfit.kernels.guarded_rows import write_guarded
 from dpfit.kernels.rows import width_of
-from dpfit.losses.dense import DenseLayers
+from dpfit.losses.dense import Buffers, DenseLayers, Layer
 from dpfit.losses.guards import clip_gradients
 from dpfit.noise.source import Floats, Steps
 
@@ -65,6 +65,8 @@ def gradients(
     """Add values and gradients of blocks ``first .. last``; an inverse step rounds their sums."""
     start, stop, clip = first * count // each, last * count // each, Limits(*bounds).clip
     rows, labels, usable = _buffers(X)
+    buffers = Buffers.of(loss.sizes(width_of(X)), CHUNK)
+    points = [loss.layers(theta, width_of(X)) for theta in thetas]
     unit = clip if math.isfinite(clip) else 1.0
     for low in range(start, stop, CHUNK):
         size = min(CHUNK, stop - low)
@@ -72,7 +74,9 @@ def gradients(
         b = first + (low - start) * (last - first) // max(1, stop - start)
         write_guarded(X, y, picks, low, bounds, rows[:size], labels[:size], usable[:size])
         for k, theta in enumerate(thetas):
-            found = chunk_sum(loss, theta, rows[:size], labels[:size], usable[:size], clip)
+            found = chunk_sum(
+                loss, points[k], rows[:size], labels[:size], usable[:size], clip, buffers.part(size)
+            )
             sums[b, k] += np.rint(found * (clip * inverse)) if inverse > 0.0 else found * unit
             if valued:
                 losses = loss.value(theta, rows[:size], labels[:size])
@@ -95,12 +99,12 @@ def rounded_gradients(
 
 
 def chunk_sum(
-    loss: DenseLayers, theta: Floats, rows: Floats, labels: Floats, usable: Any, clip: float
-) -> Floats:
+    loss: DenseLayers, layers: list[Layer], rows: Floats, labels: Floats, usable: Any, clip: float,
+    buffers: Buffers,
+) -> Floats:  # fmt: skip
     """Return the sum of the clipped gradients of a chunk, in units of a finite ``clip``."""
-    layers = loss.layers(theta, rows.shape[1])
-    values = loss.forward(layers, rows)
-    entered, slopes = values[:-1], loss.backward(layers, values, labels)
+    values = loss.forward(layers, rows, buffers)
+    entered, slopes = values[:-1], loss.backward(layers, values, labels, buffers)
     weights = record_weights(ghost_norms(entered, slopes), usable, clip)
     return weighted_sum(entered, slopes, weights)
 
@@ -129,15 +133,16 @@ def record_weights(norms: Floats, usable: Any, clip: float) -> Floats:
 
 
 def weighted_sum(entered: Sequence[Floats], slopes: Sequence[Floats], weights: Floats) -> Floats:
-    """Return the weighted sum of all records' gradients, as a flat vector."""
+    """Return the weighted sum of all records' gradients, as a flat vector; scale the slopes."""
     dropped = weights == 0.0
     parts = []
     for a, d in zip(entered, slopes, strict=True):
         if dropped.any():
             # Zero times infinity is not a number.
-            a, d = (np.where(dropped[:, np.newaxis], 0.0, each) for each in (a, d))
-        scaled = d * weights[:, np.newaxis]
-        parts += [(a.T @ scaled).ravel(), scaled.sum(axis=0)]
+            a = np.where(dropped[:, np.newaxis], 0.0, a)
+            d[dropped] = 0.0
+        d *= weights[:, np.newaxis]
+        parts += [(a.T @ d).ravel(), d.sum(axis=0)]
     return np.concatenate(parts)
 
 

@@ -22,6 +22,27 @@ from dpfit.privacy.validate import in_safe_range, integer, option
 Floats = NDArray[np.float64]
 
 
+class Buffers(NamedTuple):
+    """Memory for a chunk of records, with one array for each layer but the input.
+
+    Arrays that are made anew for each chunk cost more than the products in them: the memory of
+    each goes back to the system.
+    """
+
+    outputs: list[Floats]
+    slopes: list[Floats]
+    scratch: list[Floats]
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], rows: int) -> Buffers:
+        """Return buffers for so many rows of layers of these sizes."""
+        return cls(*([np.empty((rows, units)) for units in sizes[1:]] for _ in range(3)))
+
+    def part(self, rows: int) -> Buffers:
+        """Return the first rows of each buffer."""
+        return Buffers(*([each[:rows] for each in arrays] for arrays in self))
+
+
 class Layer(NamedTuple):
     """Weights of shape (inputs, outputs), and one bias for each output."""
 
@@ -129,29 +150,41 @@ class DenseLayers(Loss):
             low = high
         return found
 
-    def forward(self, layers: Sequence[Layer], rows: Floats) -> list[Floats]:
+    def forward(
+        self, layers: Sequence[Layer], rows: Floats, buffers: Buffers | None = None
+    ) -> list[Floats]:
         """Return what enters each layer, and the output of the last one."""
-        values = [rows]
+        outputs = self._buffers(rows, buffers).outputs
+        entered = [rows, *outputs[:-1]]
         with np.errstate(all="ignore"):
-            for weights, biases in layers[:-1]:
-                inner = values[-1] @ weights
-                inner += biases
-                values.append(np.tanh(inner, out=inner))
-            weights, biases = layers[-1]
-            values.append(values[-1] @ weights + biases)
-        return values
+            for (weights, biases), before, output in zip(layers, entered, outputs, strict=True):
+                np.matmul(before, weights, out=output)
+                output += biases
+                if output is not outputs[-1]:
+                    np.tanh(output, out=output)
+        return [rows, *outputs]
 
     def backward(
-        self, layers: Sequence[Layer], values: Sequence[Floats], labels: Floats
+        self,
+        layers: Sequence[Layer],
+        values: Sequence[Floats],
+        labels: Floats,
+        buffers: Buffers | None = None,
     ) -> list[Floats]:
         """Return the derivatives of each record's loss in what each layer sums up."""
+        _, slopes, scratch = self._buffers(values[0], buffers)
         with np.errstate(all="ignore"):
-            found = [self._slopes(values[-1], labels)]
-            for (weights, _), entered in zip(layers[:0:-1], values[-2:0:-1], strict=True):
-                inner = found[-1] @ weights.T
-                inner *= 1 - entered * entered
-                found.append(inner)
-        return found[::-1]
+            slopes[-1][...] = self._slopes(values[-1], labels)
+            for k in range(len(layers) - 1, 0, -1):
+                np.matmul(slopes[k], layers[k].weights.T, out=slopes[k - 1])
+                # The derivative of tanh is 1 minus the square of its value.
+                np.multiply(values[k], values[k], out=scratch[k - 1])
+                np.subtract(1.0, scratch[k - 1], out=scratch[k - 1])
+                slopes[k - 1] *= scratch[k - 1]
+        return slopes
+
+    def _buffers(self, rows: Floats, given: Buffers | None) -> Buffers:
+        return Buffers.of(self.sizes(rows.shape[1]), len(rows)) if given is None else given
 
     def value(self, theta: ArrayLike, rows: ArrayLike, labels: ArrayLike) -> Floats:
         """The losses, of shape (n,)."""
@@ -195,4 +228,4 @@ class DenseLayers(Loss):
 
     def _places(self, labels: Floats) -> NDArray[np.int64]:
         """Return class numbers; others are read as the nearest, and NaN, which adds zero, as 0."""
-        return np.clip(np.nan_to_num(labels), 0, self.classes - 1).astype(np.int64)
+        return np.fmin(np.fmax(labels, 0.0), self.classes - 1.0).astype(np.int64)
