@@ -178,7 +178,7 @@ class Interaction:
         """What `close` would release now: a function of the answers so far."""
         with self._alone():
             self._settle()
-            return self._mechanism.finish(self._state)
+            return self.plan.shown(self._mechanism.finish(self._state))
 
     @property
     def done(self) -> bool:
@@ -218,8 +218,7 @@ class Interaction:
     def _arrived(self, batch: object) -> View:
         basis = self.plan.basis
         view = view_of(batch, basis.relation, basis.unit, self._run.noise)
-        self.plan.check(view)
-        return view
+        return self.plan.arrived(view, self._run)
 
     def _answer(self, query: object, data: View) -> object:
         with self._alone():
@@ -331,7 +330,7 @@ class Interaction:
         with self._alone():
             if self._release is None:
                 self._settle()
-                value = self._mechanism.finish(self._state)
+                value = self.plan.shown(self._mechanism.finish(self._state))
                 release = Release(
                     value,
                     self.plan,
