@@ -171,6 +171,15 @@ class Plan(Spec, ABC):
         for mechanism in self.readers:
             mechanism.check(data)
 
+    def arrived(self, batch: View, run: Run) -> View:
+        """Return what the mechanism sees of a batch, checked by public facts."""
+        self.check(batch)
+        return batch
+
+    def shown(self, value: object) -> object:
+        """Return the value of an interaction in the caller's terms."""
+        return value
+
     def output(self, value: object) -> object:
         """Return the part of the value that solves the problem: the output of the last stage."""
         return value

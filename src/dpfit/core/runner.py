@@ -183,7 +183,7 @@ class Interaction:
         with self._alone():
             self._settle()
             with _without_warnings():
-                return self._mechanism.finish(self._state)
+                return self.plan.shown(self._mechanism.finish(self._state))
 
     @property
     def done(self) -> bool:
@@ -223,8 +223,8 @@ class Interaction:
     def _arrived(self, batch: object) -> View:
         basis = self.plan.basis
         view = view_of(batch, basis.relation, basis.unit, self._run.noise)
-        self.plan.check(view)
-        return view
+        with _without_warnings():
+            return self.plan.arrived(view, self._run)
 
     def _answer(self, query: object, data: View) -> object:
         with self._alone():
@@ -341,7 +341,7 @@ class Interaction:
             if self._release is None:
                 self._settle()
                 with _without_warnings():
-                    value = self._mechanism.finish(self._state)
+                    value = self.plan.shown(self._mechanism.finish(self._state))
                 release = Release(
                     value,
                     self.plan,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from dpfit.core.mechanism import Mechanism, Risk, Run, Work
+from dpfit.core.mechanism import Interactive, Mechanism, Risk, Run, Work
 from dpfit.core.notes import Row
 from dpfit.core.plan import Plan
 from dpfit.core.problem import DataFacts
@@ -29,6 +29,8 @@ class Transformation(Spec, ABC):
     """Whether `transform` draws: then every run of an audit transforms afresh."""
     keeps_records: ClassVar[bool] = True
     """Whether records stay records, so that mechanisms behind it check the caller's data."""
+    rowwise: ClassVar[bool] = False
+    """Whether each record is mapped by itself, without draws: so can be batches that arrive."""
 
     @abstractmethod
     def transform(self, data: View, run: Run) -> View:
@@ -98,6 +100,20 @@ class TransformedPlan(Plan):
     @property
     def final(self) -> Mechanism:
         return self.plan.final
+
+    @property
+    def interactive(self) -> Interactive | None:
+        """The mechanism behind it, if it reads records that arrive and each is mapped by itself."""
+        inner = self.plan.interactive
+        reads = inner is not None and inner.observes and self.transformation.rowwise
+        return inner if reads else None
+
+    def arrived(self, batch: View, run: Run) -> View:
+        seen = self.transformation.transform(super().arrived(batch, run), run)
+        return self.plan.arrived(seen, run)
+
+    def shown(self, value: object) -> object:
+        return self.transformation.inverse(self.plan.shown(value))
 
     @property
     def parts(self) -> tuple[Plan, ...]:

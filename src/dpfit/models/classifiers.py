@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
+from dpfit.core import Interaction, Release
 from dpfit.data.cells import has_no_dtype
+from dpfit.data.dataset import InMemory
 from dpfit.data.schema import Category
 from dpfit.losses import Logistic, SmoothedHinge, Softmax
 from dpfit.losses.base import Loss
@@ -27,6 +31,7 @@ from dpfit.models.inputs import (
     holds_numbers,
     is_boolean,
     labels_of,
+    require_numbers,
 )
 from dpfit.models.leaks import (
     CLASSES_LEAK,
@@ -37,8 +42,24 @@ from dpfit.models.leaks import (
     warn_of_score,
 )
 from dpfit.models.linear import PrivateModel
+from dpfit.models.request import named_solver
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget
+from dpfit.privacy.validate import integer
+
+
+def _reads_batches(model: PrivateModel) -> bool:
+    """Return whether the solver reads records that arrive; AttributeError with a hint if not."""
+    try:
+        options = named_solver(model.solver).options
+    except ValueError:
+        options = ()
+    if "stream" not in options:
+        raise AttributeError(
+            f"{type(model).__name__} learns from batches with solver='ftrl' alone, got "
+            f"solver={model.solver!r}; pass that solver, or call fit"
+        )
+    return True
 
 
 @dataclass(eq=False, repr=False)
@@ -60,15 +81,110 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):  # type: ignore[misc]
         if is_from_data(self.classes):
             self.classes_ = _classes_from_data(labels)
         else:
-            self.classes_ = public_classes(self.classes, y, self._categories)
-            if self.classes is None and is_assumed(y):
-                warn_of_classes()
+            self._set_classes(self.classes, y)
         if len(self.classes_) < 2:
             raise ValueError("a classifier needs at least two declared classes; got 1 class")
         release, scaling, weights = self._release(rows, self._public_labels(labels), user_ids)
         self._set_weights(weights, scaling)
         self._set_fitted(release, scaling)
+        self.__dict__.pop("session_", None)
         return self
+
+    def _set_classes(self, classes: Column, y: Column) -> None:
+        self.classes_ = public_classes(classes, y, self._categories)
+        if classes is None and is_assumed(y):
+            warn_of_classes()
+
+    @available_if(_reads_batches)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self,
+        X: Rows,
+        y: Column,
+        classes: Column = None,
+        *,
+        store: str | Path | None = None,
+        step: int | None = None,
+    ) -> Self:
+        """Learn from a batch of records that no batch before it held; ``solver="ftrl"`` alone.
+
+        The first call opens a session and charges its whole horizon: ``n_declared`` records in as
+        many batches as the solver has ``rounds``. Later calls observe. Columns and classes are
+        declared before; an empty batch stands for a step without records.
+
+        Parameters
+        ----------
+        classes
+            The classes, if the model does not declare them, as in scikit-learn.
+        store
+            A private state file, written before each call returns. If it exists, the first call of
+            a model resumes it: in another process, or after a kill.
+        step
+            Number of the batch, from 1. The records of a step that was answered are not read again:
+            give it where a call may be repeated after a kill.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpfit.solvers.gradient.ftrl import ftrl
+        >>> X = np.linspace(-1, 1, 20_000)[:, None]
+        >>> model = LogisticRegression(
+        ...     1.0, 1e-6, bounds=(-1, 1), n_declared=20_000, solver=ftrl.using(rounds=50)
+        ... )
+        >>> for batch in range(50):
+        ...     _ = model.partial_fit(X[batch::50], X[batch::50, 0] > 0)
+        >>> model.predict([[-0.9], [0.9]])
+        array([False,  True])
+        """
+        before = dict(self.__dict__)
+        try:
+            if step is not None:
+                integer("step", step)
+            rows, labels = self._batch(X, y)
+            if self._session is None:
+                self._start(rows, y, classes, store)
+        except BaseException:
+            self.__dict__ = before
+            raise
+        session: Interaction = self.session_
+        if session.withheld:
+            session.retry()
+        elif step is None or step == session.steps + 1:
+            session.observe(InMemory(rows, self._public_labels(labels)))
+            if session.done:
+                session.close()
+        elif step > session.steps:
+            raise ValueError(f"step must be at most {session.steps + 1}, the next one, got {step}")
+        self._set_weights(np.asarray(session.value, dtype=np.float64), self.scaling_)
+        return self
+
+    @property
+    def _session(self) -> Interaction | None:
+        found: Interaction | None = self.__dict__.get("session_")
+        return found
+
+    def _batch(self, X: Rows, y: Column) -> tuple[Matrix, Values]:
+        """Return rows and labels of a batch, with the columns of the first one."""
+        if self._session is not None:
+            if self.schema is None:
+                require_numbers("X", X, axes=2)
+            self._known_rows(X)
+        return self._validated(X, y)
+
+    def _start(self, rows: Matrix, y: Column, classes: Column, store: str | Path | None) -> None:
+        """Open or resume the session of a model, and set the public attributes."""
+        declared = classes if self.classes is None else self.classes
+        if is_from_data(declared):
+            raise ValueError("learning from batches needs declared classes; pass classes=[...]")
+        self._set_classes(declared, y)
+        session, scaling = self._open(rows, store)
+        self._set_fitted(Release(None, session.plan, self.random_state is None), scaling)
+        self.session_ = session
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state of a copy: a session stays with one model."""
+        state = dict(super().__getstate__())
+        state.pop("session_", None)
+        return state
 
     def _set_weights(self, weights: Floats, scaling: Scaling) -> None:
         if len(self.classes_) > 2:

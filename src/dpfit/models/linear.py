@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sized
 from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import Self
 
 import numpy as np
 from scipy import sparse as scipy_sparse
 from sklearn.utils.validation import check_is_fitted
 
-from dpfit.core import Plan, Release
+from dpfit.core import Interaction, Plan, Release, resume
 from dpfit.core.algorithm import Minimizer
 from dpfit.core.notes import MissingOutcomes, Tuned
 from dpfit.data.dataset import InMemory
 from dpfit.data.schema import Schema
 from dpfit.data.table import Table
 from dpfit.data.users import count_users
+from dpfit.ledger import account_for
 from dpfit.losses.base import Loss
 from dpfit.mechanisms.private_bounds import ColumnRanges
 from dpfit.models.base import PrivateEstimator
@@ -34,10 +36,10 @@ from dpfit.models.inputs import (
     validated,
 )
 from dpfit.models.intervals import Ends, NoiseInterval, noise_bound
-from dpfit.models.leaks import FROM_DATA, RANGES_LEAK, is_from_data
+from dpfit.models.leaks import FROM_DATA, RANGES_LEAK, is_from_data, warn_seeded
 from dpfit.models.ranges import TUNING as RANGES
 from dpfit.models.ranges import ColumnBounds, column_bounds, ranges_from_data
-from dpfit.models.request import LossObjective, Request
+from dpfit.models.request import LossObjective, Request, named_solver
 from dpfit.models.row_norm import TUNING as ROW_NORM
 from dpfit.models.row_norm import longest_row, norm_of_uniform_rows
 from dpfit.models.scaling import Scaling
@@ -322,6 +324,51 @@ class PrivateModel(PrivateEstimator):
         )
         release = self._run(request.plan(), data)
         return release, request.used_scaling(release), np.asarray(release.output, dtype=np.float64)
+
+    def _open(self, rows: Matrix, store: str | Path | None) -> tuple[Interaction, Scaling]:
+        """Open a session for all batches, charged in full, or resume it from its state file."""
+        known = self.__dict__.get("plan_")
+        exists = store is not None and Path(store).exists()
+        if known is not None and known.observes:
+            if not exists:
+                raise ValueError(
+                    "this model is a copy of one that learns from batches, without its session; "
+                    "pass its store= to resume it, or a new model to open and charge another"
+                )
+            plan, scaling = known, self.scaling_
+        else:
+            plan, scaling = self._stream_plan(rows)
+        account = account_for(
+            plan, self.ledger, self.dataset, delta=self.delta, why=type(self).__name__
+        )
+        if store is not None and exists:
+            return resume(plan, store, account=account), scaling
+        if self.random_state is not None:
+            warn_seeded("partial_fit")
+        session = plan.open(store=store, account=account, random_state=self.random_state)
+        return session, scaling
+
+    def _stream_plan(self, rows: Matrix) -> tuple[Plan, Scaling]:
+        """Return the plan for all batches, from declared facts and the shape of a batch."""
+        if self.n_declared is None:
+            raise ValueError(
+                "learning from batches needs n_declared: the number of records of all batches "
+                "together, declared before the first one"
+            )
+        request = self._request(
+            integer("n_declared", self.n_declared),
+            rows.shape[1],
+            by_user=False,
+            sparse=scipy_sparse.issparse(rows),
+        )
+        if request.missing is not None or not isinstance(request.objective, LossObjective):
+            raise ValueError(
+                "learning from batches needs bounds, row_norm or schema: ranges cannot be found "
+                "before the records arrive"
+            )
+        solver = named_solver(self.solver).using(stream=True)
+        objective = replace(request.objective, solver=solver)
+        return replace(request, objective=objective).plan(), request.scaling
 
     def _declared_records(self, data: InMemory, by_user: bool) -> int:
         """Return the number of records that plans may use; users need none."""

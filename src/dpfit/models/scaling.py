@@ -49,6 +49,7 @@ class Scaling(Transformation):
     """
 
     kind = "scaling"
+    rowwise: ClassVar[bool] = True
     omitted: ClassVar = ("through_origin", "shortens_records")
     row_norm: float
     constant: float = 0.0
