@@ -161,6 +161,17 @@ def sampling_not_done(data, runs, source):
     return on_grid(data.sum() + source.gaussian((runs, 1)))
 
 
+def threshold_drawn_again(score, runs, source, epsilon=3.0, rounds=100):
+    """Above threshold with a fresh threshold in each round: the number of rounds that pass.
+
+    Rounds are independent then, so that this number is geometric.
+    """
+    b, c = 1 / (0.35 * epsilon), 2 / (0.65 * epsilon)
+    halts = (b**2 * math.exp(-score / b) - c**2 * math.exp(-score / c)) / (2 * (b**2 - c**2))
+    waiting = np.abs(source.laplace((runs, 1))) / -math.log1p(-halts)
+    return np.minimum(np.floor(waiting), rounds)
+
+
 ZEROS, ONE = np.zeros(4), np.array([1.0, 0.0, 0.0, 0.0])
 # Four points at the border of the gradient test, four at that of the other, one that passes neither
 # easily.
@@ -183,6 +194,16 @@ FIXTURES = (
         two_tests_joined_by_and,
         BORDER,
         MOVED,
+        Pure(3.0),
+        "transcript",
+        runs=200_000,
+        attacks=(Transcript(),),
+    ),
+    Broken(
+        "a threshold that is drawn again",
+        threshold_drawn_again,
+        2.57,
+        3.57,
         Pure(3.0),
         "transcript",
         runs=200_000,
