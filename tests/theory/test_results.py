@@ -1,6 +1,8 @@
 """The table of results names objects that exist, and the page shows the table."""
 
+import ast
 import re
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from dpfit.catalogue import ENTRIES
 from dpfit.theory.bibliography import DOCUMENTS, citations
+from dpfit.theory.result_tests import TESTS
 from dpfit.theory.results import RESULTS, STATUSES, markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "results.md"
@@ -27,7 +30,71 @@ def test_the_object_of_a_result_exists(row):
     assert callable(getattr(import_module(module), name))
 
 
-TESTS = "\n".join(
+ROOT = Path(__file__).parents[2]
+HOMES = {row.name: row.where.partition(":")[0] for row in ENTRIES}
+
+
+@lru_cache
+def definitions(path):
+    """Names that each definition of a module mentions, and the homes of imported names."""
+    mentions, homes = {}, {}
+    for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            homes |= {alias.asname or alias.name: node.module for alias in node.names}
+        elif isinstance(node, ast.ClassDef):
+            mentions[node.name] = named(node)
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef):
+                    mentions[f"{node.name}::{method.name}"] = named(method)
+        elif isinstance(node, ast.FunctionDef):
+            mentions[node.name] = named(node)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            mentions |= {name.id: named(node) for name in targets if isinstance(name, ast.Name)}
+    return mentions, homes
+
+
+def named(node):
+    """Names, attributes and arguments (fixtures) in a piece of code."""
+    found = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    found |= {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+    return found | {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+
+
+def reached(test, mentions):
+    """Names that a test mentions, and those that these mention, within its module."""
+    seen, waiting = set(), {test}
+    while waiting:
+        name = waiting.pop()
+        seen.add(name)
+        waiting |= mentions.get(name, set()) - seen
+    return seen
+
+
+@pytest.mark.parametrize("row", RESULTS, ids=lambda row: f"{row.document} {row.number}")
+def test_the_test_of_a_result_exists_and_reaches_its_object(row):
+    path, _, test = row.test.partition("::")
+    mentions, homes = definitions(path)
+    assert test in mentions
+    assert test.rpartition("::")[2].startswith("test_")
+    names = reached(test, mentions)
+    home = HOMES.get(row.object, row.object.rpartition(".")[0])
+    assert row.object.rpartition(".")[2] in names or home in {homes.get(name) for name in names}
+
+
+def test_each_named_test_is_that_of_an_object_or_of_a_result():
+    known = {row.object for row in RESULTS} | {f"{row.document} {row.number}" for row in RESULTS}
+    assert set(TESTS) <= known
+
+
+def test_a_test_that_does_not_reach_its_object_is_seen():
+    mentions, homes = definitions("tests/theory/test_stability.py")
+    names = reached("test_printed_constants_of_the_moment", mentions)
+    assert "unconditional_moment" in names
+    assert "dpfit.theory.gibbs" not in {homes.get(name) for name in names}
+
+
+SOURCES = "\n".join(
     file.read_text(encoding="utf-8")
     for file in Path(__file__).parents[1].rglob("*.py")
     if file != Path(__file__)
@@ -37,7 +104,7 @@ TESTS = "\n".join(
 @pytest.mark.parametrize("row", RESULTS, ids=lambda row: f"{row.document} {row.number}")
 def test_the_object_of_a_result_is_named_in_a_test_of_its_own(row):
     """Shared tests go through all algorithms and name none: they do not count."""
-    assert re.search(rf"\b{re.escape(row.object.rpartition('.')[2])}\b", TESTS)
+    assert re.search(rf"\b{re.escape(row.object.rpartition('.')[2])}\b", SOURCES)
 
 
 @pytest.mark.parametrize("row", RESULTS, ids=lambda row: f"{row.document} {row.number}")

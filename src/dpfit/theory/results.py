@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpfit.theory.bibliography import DOCUMENTS, bibliography
+from dpfit.theory.result_tests import TESTS
 
 STATUSES = {
     "works": "The object does what the result states; a note names a corrected constant.",
@@ -31,9 +32,14 @@ class Result:
     status: str
     note: str = ""
 
+    @property
+    def test(self) -> str:
+        """The test of the result, by pytest's name for it."""
+        return TESTS.get(f"{self.document} {self.number}") or TESTS[self.object]
+
     def to_json(self) -> dict[str, str]:
-        """Return the fields as plain values."""
-        return asdict(self)
+        """Return the fields and the test as plain values."""
+        return asdict(self) | {"test": self.test}
 
 
 _GAN22 = (
@@ -414,6 +420,77 @@ _GAN22 = (
         "warm_start_gd",
         "works",
         "benchmarks/public_data.py repeats the experiment",
+    ),
+    (
+        "Theorem 9",
+        "Privacy of post-processing",
+        "dpfit.core.TransformedPlan",
+        "works",
+        "the map of released values leaves the event as it is",
+    ),
+    (
+        "Fact 45",
+        "Renyi divergence of post-processed laws",
+        "dpfit.core.TransformedPlan",
+        "works",
+        "the map of released values leaves the event as it is",
+    ),
+    (
+        "Theorem 72",
+        "Risk of PDA-DPMD in linear regression, informal",
+        "public_mirror_descent",
+        "replaced",
+        "as Theorem 76",
+    ),
+    (
+        "Theorem 73",
+        "Risk of PDA-DPMD for convex losses, informal",
+        "public_mirror_descent",
+        "works",
+        "as Theorem 83, which it restates (the print names Theorem 86)",
+    ),
+    (
+        "Lemma 26",
+        "Chernoff bound, for the number of positive coordinates",
+        "dpfit.privacy.event.GeneralizedGaussian",
+        "replaced",
+        "by exact accounting of the worst change",
+    ),
+    (
+        "Lemma 29",
+        "Mean and sub-gamma tails of gradients of generalized Gaussian noise",
+        "dpfit.theory.subgamma.gradient_mean",
+        "works",
+        "with the left scale 0, which is stronger than 3 / 2",
+    ),
+    (
+        "Lemma 32",
+        "Surfaces of convex bodies, for coordinates on an l_p sphere",
+        "dpfit.theory.generalized_gaussian.IndependentErrors",
+        "replaced",
+        "by the exact law of the largest error",
+    ),
+    (
+        "Lemma 77",
+        "Gradients of squared losses at the minimizer",
+        "dpfit.losses.Squared",
+        "replaced",
+        "by the Lipschitz constant on the whole domain; no bound on residuals at the minimizer is "
+        "assumed",
+    ),
+    (
+        "Lemma 79",
+        "Lipschitz constant of squared losses on the domain",
+        "dpfit.losses.Squared",
+        "works",
+        "exact, where the print has O(1)",
+    ),
+    (
+        "Lemma 85",
+        "Population risk of a private algorithm",
+        "dpfit.theory.mirror_descent.stability",
+        "replaced",
+        "by uniform stability with explicit constants, for falling step sizes only",
     ),
 )
 
@@ -821,6 +898,55 @@ _LIU24 = (
         "replaced",
         "by growing parts and times that fall 2 to 4 times; the printed noise is twice the need",
     ),
+    (
+        "Theorem 3.2.2",
+        "Population risk of a Gibbs sample of strongly convex losses",
+        "dpfit.theory.gibbs.generalization_gap",
+        "works",
+        "with the Lipschitz constant of a loss times that of a difference, where the print has the "
+        "square of the latter; plus d / k",
+    ),
+    (
+        "Proposition 3.3.3",
+        "Order of privacy curves and of trade-off functions",
+        "dpfit.privacy.gaussian.tradeoff",
+        "partly",
+        "for Gaussian DP only, where both are closed forms",
+    ),
+    (
+        "Proposition 3.3.11",
+        "Isoperimetry of strongly log-concave laws",
+        "dpfit.theory.gibbs.lipschitz_tail",
+        "replaced",
+        "by concentration of Lipschitz functions about their mean",
+    ),
+    (
+        "Lemma 3.6.6",
+        "Generalization from replaced records",
+        "dpfit.theory.gibbs.generalization_gap",
+        "works",
+    ),
+    (
+        "Lemma 3.7.3",
+        "Least error of a test between two laws",
+        "dpfit.theory.hard_instances.ValueQueries",
+        "partly",
+        "as a step of its lower bound; no function of its own",
+    ),
+    (
+        "Lemma 3.7.4",
+        "Least error of estimated signs",
+        "dpfit.theory.hard_instances.ValueQueries",
+        "partly",
+        "as a step of its lower bound, at the drift for which it is d / 4",
+    ),
+    (
+        "Corollary 3.7.6",
+        "Lower bound for private population risk by value queries",
+        "dpfit.theory.hard_instances.ValueQueries",
+        "partly",
+        "losses that are Lipschitz on average: they are not conditioned on their norms",
+    ),
 )
 
 _LD = (
@@ -981,6 +1107,26 @@ _LD = (
         "dpfit.privacy.last_iterate.last_iterate_mu",
         "works",
         "sharpened: half of the printed divergence",
+    ),
+    (
+        "Theorem B.12",
+        "Hard distribution for private selection",
+        "dpfit.theory.hard_instances.Packing",
+        "partly",
+        "the law of the bits; the bound on the number of records is not computed",
+    ),
+    (
+        "Lemma B.15",
+        "Population risk from uniform stability",
+        "dpfit.theory.gibbs.generalization_gap",
+        "works",
+    ),
+    (
+        "Lemma D.2",
+        "Stationary law of the projected diffusion",
+        "dpfit.samplers.ula_sampler.LangevinSampler",
+        "partly",
+        "up to the bias of steps, which has no certificate on a domain",
     ),
 )
 
@@ -1246,6 +1392,26 @@ _ASAP = (
         "privacy only, with the printed variance doubled; the plan predicts its risk and proves "
         "no bound",
     ),
+    (
+        "Lemma 24",
+        "Half of a small ball is within the domain",
+        "dpfit.theory.gibbs.log_variation_for_distance",
+        "works",
+    ),
+    (
+        "Lemma 26",
+        "Coupling of laws that are close in W-infinity",
+        "dpfit.theory.distances.bottleneck_distance",
+        "partly",
+        "for samples of equal size, where the coupling is a matching",
+    ),
+    (
+        "Lemma 28",
+        "Strassen's theorem",
+        "dpfit.theory.distances.bottleneck_distance",
+        "partly",
+        "for samples of equal size, where the coupling is a matching",
+    ),
 )
 
 RESULTS = tuple(
@@ -1271,8 +1437,8 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "dpfit implements results of five documents."
     yield (
-        "Each table names the result with its number in the document, and the algorithm or "
-        "object that serves it."
+        "Each table names the result with its number in the document, the algorithm or object "
+        "that serves it, and a test that fails without it."
     )
     yield (
         "`dpfit algorithms --results --json` prints the same rows; [errata](../errata.md) "
@@ -1282,11 +1448,14 @@ def _lines() -> Iterator[str]:
     yield from (f"- **{status}**: {meaning}" for status, meaning in STATUSES.items())
     for key, document in DOCUMENTS.items():
         yield from ("", f"## {key}", "", f"{document}.", "")
-        yield "| result | what it states | served by | status | note |"
-        yield "|---|---|---|---|---|"
+        yield "| result | what it states | served by | status | note | test |"
+        yield "|---|---|---|---|---|---|"
         for row in RESULTS:
             if row.document == key:
-                yield f"| {row.number} | {row.title} | `{row.object}` | {row.status} | {row.note} |"
+                yield (
+                    f"| {row.number} | {row.title} | `{row.object}` | {row.status} | {row.note} | "
+                    f"`{row.test.rpartition('::')[2]}` |"
+                )
     yield from ("", "## Bibliography", "")
     yield "Guarantees, algorithms and docs cite these works."
     yield ""
