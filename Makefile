@@ -47,6 +47,7 @@ benchmarks: .venv/dev
 	$(BIN)/python benchmarks/wine_asap.py
 	$(BIN)/python benchmarks/sparse.py
 	$(BIN)/python benchmarks/one_pass.py
+	$(BIN)/python benchmarks/printed_schedules.py
 	$(BIN)/python benchmarks/streams.py
 	$(BIN)/python benchmarks/users.py
 	$(BIN)/python benchmarks/nonconvex.py

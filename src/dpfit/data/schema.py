@@ -209,9 +209,8 @@ class Schema(_Facts):
         # The computed norm errs by a few units for each entry; shrinking by more than that keeps
         # the bound exact.
         lengths = np.sqrt(np.sum(rows**2, axis=1)) * (1 + (len(self.names) + 4) * 2.0**-52)
-        return np.asarray(
-            rows * np.minimum(1.0, self.row_norm / np.maximum(lengths, 1e-300))[:, None]
-        )
+        rows *= np.minimum(1.0, self.row_norm / np.maximum(lengths, 1e-300))[:, None]
+        return np.asarray(rows)
 
     def labels(self, table: object) -> Array:
         """Return the target: a number in its range, or the position of its class; NaN if missing.

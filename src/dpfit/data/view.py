@@ -142,6 +142,9 @@ class View(Dataset):
 
     @property
     def n(self) -> int:
+        self.touched = True
+        if self._units.codes is None:
+            return self.n_units
         return self.dataset.n if self._index is None else len(self._index)
 
     @property
@@ -217,7 +220,6 @@ class View(Dataset):
         users. Work: one read of a file for each 262,144 records, or one in all `by_blocks`.
         """
         order, start = self._positions.order(), 0
-        values = self._positions.values(order)
         if self._units.codes is None:
             rows, ranks = order, np.arange(len(order))
         else:
@@ -236,7 +238,8 @@ class View(Dataset):
                 stop = start + int(np.argmin(inside)) if not inside.all() else stop
             stop = int(np.searchsorted(ranks, ranks[stop - 1], side="right"))
             chunk = self.dataset.take(rows[start:stop])
-            state = visit(state, replace(chunk, start=start, positions=values[ranks[start:stop]]))
+            positions = self._positions.values(order, ranks[start:stop])
+            state = visit(state, replace(chunk, start=start, positions=positions))
             start = stop
         return state
 
@@ -256,9 +259,12 @@ class View(Dataset):
         starts, n, source = np.arange(0, self.n_units, size), self.n_units, self.source
 
         def draw() -> Index:
-            order = (int(starts[b]) for b in source.permutation(len(starts)))
-            parts = [low + source.permutation(min(size, n - low)) for low in order]
-            return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+            order, filled = np.empty(n, dtype=np.int64), 0
+            for low in starts[source.permutation(len(starts))].tolist():
+                block = low + source.permutation(min(size, n - low))
+                order[filled : filled + len(block)] = block
+                filled += len(block)
+            return order
 
         positions = _Ranks(self._units, _Once(draw), by_blocks=True)
         return self._changed(self.dataset, self._units, positions)
@@ -480,8 +486,8 @@ class _Positions(ABC):
         """The units inside, by their positions."""
 
     @abstractmethod
-    def values(self, order: Index) -> Floats:
-        """The positions of the units inside, in this order, rescaled to [0, 1)."""
+    def values(self, order: Index, ranks: Index) -> Floats:
+        """The positions of the units of these ranks in the order, rescaled to [0, 1)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -515,8 +521,8 @@ class _Ranks(_Positions):
         low, high = self.ends or (0, self.units.n)
         return self.permutation()[low:high]
 
-    def values(self, order: Index) -> Floats:
-        return (np.arange(len(order)) + 0.5) / max(len(order), 1)
+    def values(self, order: Index, ranks: Index) -> Floats:
+        return (ranks + 0.5) / max(len(order), 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -551,11 +557,13 @@ class _Coins(_Positions):
     def order(self) -> Index:
         return self.digits.sorted(self._inside())
 
-    def values(self, order: Index) -> Floats:
+    def values(self, order: Index, ranks: Index) -> Floats:
         # In exact arithmetic positions are in [low, high); in doubles the quotient may round to 1.
         low, width = float(self.low), float(self.high - self.low)
         return np.clip(
-            (self.digits.leading(order) - low) / (width or 1.0), 0.0, math.nextafter(1.0, 0.0)
+            (self.digits.leading(order[ranks]) - low) / (width or 1.0),
+            0.0,
+            math.nextafter(1.0, 0.0),
         )
 
 

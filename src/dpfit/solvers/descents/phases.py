@@ -72,14 +72,18 @@ class PhasesTuning(Tuning):
 TUNING = PhasesTuning()
 
 
-@cache
 def shares_of(count: int) -> tuple[float, ...]:
     """Return the fraction of the records in each of so many phases.
 
     >>> [round(share, 3) for share in shares_of(3)]
     [0.211, 0.316, 0.474]
     """
-    sizes = [TUNING.growth**i for i in range(count)]
+    return _shares(count, TUNING.growth)
+
+
+@cache
+def _shares(count: int, growth: float) -> tuple[float, ...]:
+    sizes = [growth**i for i in range(count)]
     return tuple(size / sum(sizes) for size in sizes)
 
 
