@@ -15,6 +15,10 @@ SLOW = {"audit", "stream"}
 """Commands whose examples take seconds."""
 
 
+FIT = "dpfit fit patients.csv --schema schema.toml --epsilon 1"
+QUERY = "dpfit query patients.csv --schema schema.toml --epsilon 1"
+
+
 def run(line):
     return CliRunner().invoke(app, shlex.split(line)[1:], env={"COLUMNS": "200"})
 
@@ -61,12 +65,38 @@ def test_every_command_has_an_example():
         ("dpfit algorithms gausian_mean", "gaussian_mean"),
         ("dpfit audit noisygd", "noisy_gd"),
         ("dpfit plan --epsilom 1", "--epsilon"),
+        ("dpfit stream opne x", "Did you mean 'open'?"),
+        (f"{FIT} --model logistc", "did you mean 'logistic'?"),
+        (f"{FIT} --model logistic --relation repalce", "did you mean 'replace'?"),
+        (f"{FIT} --model logistic --solver nosy_gd", "did you mean 'noisy_gd'?"),
+        (f"{FIT} --model logistic --ledger budgets.ledger --dataset patient", "mean 'patients'?"),
+        (
+            f"{FIT} --model logistic --unit user --user-column daignosis --max-rows 2",
+            "'diagnosis'?",
+        ),
+        (f"{QUERY} --by diagnoses", "did you mean 'diagnosis'?"),
+        (f"{QUERY} --by diagnosis --noise gausian", "did you mean 'gaussian'?"),
+        ("dpfit schema patients.csv --target Diagnosis", "did you mean 'diagnosis'?"),
     ],
 )
-def test_a_misspelt_name_gets_a_suggestion(line, suggestion):
+def test_a_misspelt_name_gets_a_suggestion(line, suggestion, folder, monkeypatch):
+    monkeypatch.chdir(folder)
     result = run(line)
     assert result.exit_code != 0
     assert suggestion in result.output
+
+
+@pytest.mark.parametrize(
+    ("entry", "misspelt"),
+    [("lower", "lowr"), ("categories", "catgories"), ("[target]", "[tarjet]"), ("scale", "scal")],
+)
+def test_a_misspelt_entry_of_a_schema_gets_a_suggestion(entry, misspelt, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    text = (folder / "schema.toml").read_text().replace(entry, misspelt, 1)
+    (folder / "other.toml").write_text(text)
+    result = run("dpfit plan --rows 500 --schema other.toml --model logistic --epsilon 1")
+    assert result.exit_code == 2
+    assert f"did you mean '{entry.strip('[]')}'?" in result.output
 
 
 def test_each_recommended_algorithm_says_what_to_use_it_for():

@@ -276,8 +276,8 @@ def _show(
         points = ((f"{at.epsilon:.3g}", _figure(at.risk), at.solver or "none can") for at in curve)
         console.print(rows(("epsilon", "predicted risk", "solver"), points, "Risk against epsilon"))
         console.print(
-            "Predicted risk, the excess empirical risk: how far the mean loss will be above that of "
-            "the best model without noise."
+            "Predicted risk, the excess empirical risk: how far the mean loss will be above that "
+            "of the best model without noise."
         )
     if paid is not None:
         from dpfit.privacy.rounding import up_to_digits
