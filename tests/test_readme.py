@@ -157,6 +157,35 @@ def test_the_sentences_under_the_picture_are_true_to_its_figures():
     }
 
 
+def sentences(text):
+    """Sentences of a page, without code, tables, headings and formulas."""
+    text = re.sub(r"```.*?```|\$\$.*?\$\$", "", text, flags=re.DOTALL)
+    text = re.sub(r"^(\||#| {4}).*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`]*`|\$[^$]*\$", "x", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    for paragraph in re.split(r"\n\s*\n|\n(?=[-*] |\d+\. )", text):
+        yield from re.split(r"(?<=[.?!:;])\**\s+", " ".join(paragraph.split()))
+
+
+def test_sentences_are_found_and_code_is_not():
+    page = "# A title\n\nOne `a b c` here. Two\nlines: three.\n\n    code\n\n- An [item](b.md).\n"
+    assert list(sentences(page))[1:] == ["One x here.", "Two lines:", "three.", "- An item."]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *HOUSE_PAPERS,
+        *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs/tutorials").glob("*.md"))),
+        *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs/how-to").glob("*.md"))),
+    ],
+)
+def test_no_sentence_has_more_than_thirty_words(page):
+    found = list(sentences((ROOT / page).read_text(encoding="utf-8")))
+    assert len(found) > 5
+    assert max(len(sentence.split()) for sentence in found) <= 30, max(found, key=len)
+
+
 def test_from_readme_to_a_report_takes_at_most_ten_commands():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     install = re.search(r"```\n(python -m build .*?)```", text, re.DOTALL)

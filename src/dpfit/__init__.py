@@ -41,8 +41,15 @@ def __getattr__(name: str) -> Any:
         return __dir__()
     estimators = {} if name.startswith("_") else import_module("dpfit.models.table").ESTIMATORS
     if name not in estimators:
-        raise AttributeError(f"module 'dpfit' has no attribute {name!r}")
+        raise AttributeError(f"module 'dpfit' has no attribute {name!r}{_nearest(name)}")
     return estimators[name].load()
+
+
+def _nearest(name: str) -> str:
+    if not name[0].isupper():  # modules are looked up here before they are imported
+        return ""
+    close = import_module("dpfit.privacy.validate").did_you_mean(name, __dir__()).rstrip()
+    return f"; {close}" if close else ""
 
 
 def __dir__() -> list[str]:

@@ -323,3 +323,40 @@ def test_the_parts_of_a_pure_budget_together_keep_it(epsilon, share):
     assert Guarantee(ev.Composed(parts), Basis("a test", "replace", "record", (), "exact")).meets(
         whole
     )
+
+
+def test_a_budget_in_words_keeps_all_digits():
+    for given, words in (
+        (Budget(epsilon=0.1 + 0.2), "epsilon 0.30000000000000004"),
+        (Budget(epsilon=1, delta=1e-6), "(epsilon 1, delta 1e-6)"),
+        (Budget(mu=0.5, unit="user"), "mu 0.5 for users"),
+        (Budget(rho=2.5, relation="add_remove"), "rho 2.5 under add/remove"),
+    ):
+        assert str(given) == words
+
+
+def test_a_misspelt_name_in_python_gets_a_suggestion():
+    import dpfit
+    from dpfit.data.schema import Category, Number, Schema
+    from dpfit.losses import Bounds, Logistic
+    from dpfit.queries import count
+    from dpfit.solvers.gradient.noisy_gd import noisy_gd
+
+    rows, labels = np.zeros((4, 1)), np.array([True, False] * 2)
+    schema = Schema((Category("ward", ("A", "B")), Number("age", 0, 90)))
+    table = {"ward": ["A"], "age": [3]}
+    problem = dpfit.Minimize(n=10, loss=Logistic(), bounds=Bounds(1.0), n_features=2)
+    budget = Budget(mu=1.0)
+    for call, suggestion in (
+        (lambda: dpfit.LogisticRegresion, "LogisticRegression"),
+        (lambda: dpfit.LogisticRegression(solver="nosy_gd").fit(rows, labels), "noisy_gd"),
+        (lambda: dpfit.LogisticRegression(relation="repalce").fit(rows, labels), "replace"),
+        (lambda: noisy_gd.plan(problem, budget, max_pases=3), "max_passes"),
+        (lambda: count(table, schema, by="wrad", epsilon=1.0), "ward"),
+        (lambda: count({"wrd": ["A"], "age": [3]}, schema, by="ward", epsilon=1.0), "wrd"),
+        (lambda: count(table, schema, by="ward", epsilon=1.0, noise="laplac"), "laplace"),
+        (lambda: Budget(mu=1.0, unit="usr"), "user"),
+        (lambda: Schema((), scale="unti"), "unit"),
+    ):
+        with pytest.raises(Exception, match=f"did you mean '{suggestion}'"):
+            call()

@@ -61,7 +61,7 @@ def _options(
     debug: Annotated[
         bool,
         typer.Option(
-            "--debug", help="Show tracebacks. They may quote records: for your eyes only."
+            "--debug", help="Show tracebacks; they may quote records, so show them to nobody."
         ),
     ] = False,
 ) -> None:
@@ -70,14 +70,15 @@ def _options(
 
 @app.command(epilog=epilog("algorithms"))
 def algorithms(
-    name: Annotated[str | None, typer.Argument(help="Show this algorithm in full.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Algorithm to show in full.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="List specialised and reference algorithms, too.")
+        bool, typer.Option("--all", help="List specialised and reference algorithms as well.")
     ] = False,
     results: Annotated[
         bool,
         typer.Option(
-            "--results", help="List theorems of the source documents, and what serves each."
+            "--results",
+            help="List theorems of the source documents, and the object that serves each.",
         ),
     ] = False,
     as_json: options.AsJson = False,
@@ -112,7 +113,7 @@ def algorithms(
             others = sum(1 for _ in entries()) - len(chosen)
             Console().print(
                 f"dpfit algorithms NAME shows one in full; --all lists {others} more.\n"
-                "A fit needs no name: --solver auto takes the one with the least predicted error."
+                "A fit needs no name: --solver auto takes the one with the lowest predicted risk."
             )
 
 
@@ -123,7 +124,7 @@ def _show_entry(one: Entry) -> None:
     module, _, variable = one.where.partition(":")
     told = {
         "name": one.name,
-        "does": one.summary,
+        "what it does": one.summary,
         **({"use it for": one.use_for} if one.use_for else {}),
         "tier": one.tier,
         "solves": one.problem,

@@ -21,44 +21,47 @@ def audit(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="An algorithm of the catalogue, or 'module:function' for your own mechanism."
+            help="Algorithm, by its name in dpfit algorithms; or your own, as 'module:function'."
         ),
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Audit every algorithm of the catalogue.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Audit all algorithms.")] = False,
     mu: Annotated[
-        float | None, typer.Option(help="Audit at this Gaussian-DP budget (default 1).")
+        float | None, typer.Option(help="Gaussian DP budget at which to audit; by default, 1.")
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Audit at this pure budget (default 1).")
+        float | None, typer.Option(help="Pure DP budget at which to audit; by default, 1.")
     ] = None,
-    runs: Annotated[int, typer.Option(help="Runs on each of the two datasets.")] = 10_000,
-    relation: Annotated[str, typer.Option(help="'replace' or 'add_remove'.")] = "replace",
+    runs: Annotated[int, typer.Option(help="Number of runs on each of the two datasets.")] = 10_000,
+    relation: Annotated[
+        str,
+        typer.Option(
+            help="Neighbours: one record replaced (replace), or added or removed (add_remove)."
+        ),
+    ] = "replace",
     search: Annotated[
-        bool, typer.Option(help="Search for the worst pair of neighbours first.")
+        bool,
+        typer.Option(help="Search first for the pair of neighbours that is easiest to tell apart."),
     ] = False,
     data: Annotated[
-        Path | None, typer.Option(help="For your own mechanism: a .npy file of records.")
+        Path | None, typer.Option(help="For your own mechanism: .npy file with the records.")
     ] = None,
     neighbour: Annotated[
-        Path | None, typer.Option(help="The same with one record changed.")
+        Path | None,
+        typer.Option(help="For your own mechanism: .npy file with the same records but one."),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
+    jobs: Annotated[int, typer.Option(help="Number of processes; -1 uses all cores.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Write the trade-off curves to this file.")
+        Path | None, typer.Option(help="New file for a figure of the trade-off curves.")
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(
-            "--report", metavar="FILE", help="Write an HTML page about the audit to this file."
-        ),
+        typer.Option("--report", metavar="FILE", help="New HTML file: a report about the audit."),
     ] = None,
 ) -> None:
     """Attack an algorithm on neighbouring datasets: is its promise kept?
 
-    The exit status is 1 if a promise is broken, 2 if nothing can be said.
+    Exit status: 1 if a promise is broken, 2 if the audit cannot tell.
     """
     from dpfit.audit.figure import draw
     from dpfit.catalogue import ENTRIES

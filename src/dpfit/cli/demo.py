@@ -53,14 +53,14 @@ def demo(
     folder: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="A new folder for the files; default: a temporary one."
+            metavar="FOLDER", help="New folder for the files; by default, a temporary one."
         ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Run every step once on a medical table: schema, plan, ledger, fit, report.
 
-    The table, its schema and the ledger stay in the folder, to go on with.
+    The folder keeps the table, its schema and the ledger, for the next commands.
     """
     from dpfit.cli.fit import fit_table
     from dpfit.cli.stored import to_text

@@ -7,6 +7,7 @@ inside dpfit.
 
 from __future__ import annotations
 
+import re
 import traceback
 from contextvars import ContextVar
 from typing import Any
@@ -38,11 +39,22 @@ class Commands(TyperGroup):
             # Errors of the command line itself, such as a wrong option, know their exit status. A
             # reader that stops early, as head does, is no error to tell of: the caller of this
             # group ends the command.
+            _suggest_choice(error)
             if debugging() or hasattr(error, "exit_code") or isinstance(error, BrokenPipeError):
                 raise
             status, sentence = described(error)
             typer.echo(f"error: {sentence}", err=True)
             raise typer.Exit(status) from None
+
+
+def _suggest_choice(error: Any) -> None:
+    """Add the nearest choice to the message of an option with a misspelt choice."""
+    found = re.search(r"'([^']*)' is not one of (.*)\.", str(getattr(error, "message", "")))
+    if found:
+        from dpfit.privacy.validate import did_you_mean  # help starts without numpy
+
+        close = did_you_mean(found[1], re.findall(r"'([^']*)'", found[2])).rstrip()
+        error.message = found[0].removesuffix(".") + (f"; {close}" if close else ".")
 
 
 _FORMER = {

@@ -39,6 +39,25 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "dpfit stream add visits.stream visits/days/001.csv --step 1",
         "dpfit stream show visits.stream",
     ),
+    "ledger create": ("dpfit ledger create clinic.ledger",),
+    "ledger register": (
+        "dpfit ledger register budgets.ledger survey --epsilon 2",
+        "dpfit ledger register budgets.ledger visits --epsilon 1 --delta 1e-6 --unit user",
+    ),
+    "ledger show": ("dpfit ledger show budgets.ledger",),
+    "ledger entries": ("dpfit ledger entries budgets.ledger patients",),
+    "ledger verify": ("dpfit ledger verify budgets.ledger",),
+    "ledger export": ("dpfit ledger export budgets.ledger",),
+    "stream demo": ("dpfit stream demo ward-visits",),
+    "stream open": (
+        "dpfit stream open cost.stream --schema visits/schema.toml --by ward --sum cost "
+        "--steps 365 --epsilon 1 --delta 1e-6",
+    ),
+    "stream add": (
+        "dpfit stream add visits.stream visits/days/002.csv",
+        "dpfit stream add visits.stream visits/days --step 1",
+    ),
+    "stream show": ("dpfit stream show visits.stream --window 7",),
 }
 """Command lines by command, shortest first."""
 

@@ -55,12 +55,12 @@ def fit(
     dataset: options.Dataset = None,
     public: options.PublicTable = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="Write the model to this new file.")
+        Path | None, typer.Option(metavar="MODEL", help="New file for the model.")
     ] = None,
     report: options.ReportFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Fit a private model to a table; a ledger is charged before a record is used."""
+    """Fit a private model to a table."""
     from dpfit.cli import stored
     from dpfit.cli.task import Task, open_ledger, read_schema
 

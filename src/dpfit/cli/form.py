@@ -8,6 +8,7 @@ import numpy as np
 
 from dpfit.data.schema import Category, Column, Number, Schema
 from dpfit.data.table import Table
+from dpfit.privacy.validate import did_you_mean
 
 _MOST_CATEGORIES = 50
 
@@ -41,7 +42,8 @@ def template(path: Path, target: str | None = None, public: bool = False) -> str
     kinds = _kinds(path)
     if target is not None and target not in kinds:
         raise ValueError(
-            f"{path.name} has no column {target!r}; it has {', '.join(map(repr, kinds))}"
+            f"{path.name} has no column {target!r}; {did_you_mean(target, kinds)}it has "
+            f"{', '.join(map(repr, kinds))}"
         )
     cells = Table(read_table(path)) if public else None
     ordered = [name for name in kinds if name != target] + ([target] if target is not None else [])

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from dpfit.cli import screen
 from dpfit.cli.errors import REFUSED, debugging
+from dpfit.cli.examples import epilog
 from dpfit.cli.options import AsJson
 from dpfit.cli.screen import print_json
 
@@ -25,8 +26,8 @@ ledger_app = typer.Typer(
     help="Keep the budgets of datasets in a file that cannot be overspent.", no_args_is_help=True
 )
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger file, on a local disk.")]
-Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="The name of a dataset.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Ledger file, on a local disk.")]
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset.")]
 
 
 @contextmanager
@@ -43,7 +44,7 @@ def _one_sentence() -> Iterator[None]:
         raise typer.Exit(REFUSED) from None
 
 
-@ledger_app.command()
+@ledger_app.command(epilog=epilog("ledger create"))
 def create(file: File, as_json: AsJson = False) -> None:
     """Write an empty ledger."""
     from dpfit.ledger import Ledger
@@ -59,34 +60,45 @@ def create(file: File, as_json: AsJson = False) -> None:
     )
 
 
-@ledger_app.command()
+@ledger_app.command(epilog=epilog("ledger register"))
 def register(
     file: File,
     dataset: Dataset,
     epsilon: Annotated[
-        float | None, typer.Option(help="Cap on epsilon; alone it is pure DP.")
+        float | None, typer.Option(help="Cap on epsilon; without --delta it means pure DP.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="Cap on delta, with --epsilon.")] = None,
-    mu: Annotated[float | None, typer.Option(help="Cap on the Gaussian-DP parameter.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Cap on delta; it goes with --epsilon.")
+    ] = None,
+    mu: Annotated[
+        float | None, typer.Option(help="Cap on mu, the parameter of Gaussian DP.")
+    ] = None,
     rho: Annotated[
-        float | None, typer.Option(help="Cap on the zero-concentrated-DP parameter.")
+        float | None, typer.Option(help="Cap on rho, the parameter of zero-concentrated DP.")
     ] = None,
-    unit: Annotated[str, typer.Option(help="Whose data is protected: record or user.")] = "record",
+    unit: Annotated[str, typer.Option(help="Who is protected: record or user.")] = "record",
     relation: Annotated[
-        str, typer.Option(help="What a neighbour is: replace or add_remove.")
+        str,
+        typer.Option(
+            help="Neighbours: one record replaced (replace), or added or removed (add_remove)."
+        ),
     ] = "replace",
     currency: Annotated[
         str | None,
-        typer.Option(help="What an (epsilon, delta) cap is kept in: gdp (default), zcdp or pure."),
+        typer.Option(
+            help="Currency in which an (epsilon, delta) cap is kept: gdp (default), zcdp or pure."
+        ),
     ] = None,
     delta_share: Annotated[
         float | None,
-        typer.Option(help="Part of delta for plans that promise (epsilon, delta) themselves."),
+        typer.Option(
+            help="Part of delta set aside for plans whose own promise has an epsilon and a delta."
+        ),
     ] = None,
-    note: Annotated[str, typer.Option(help="Free text that is kept.")] = "",
+    note: Annotated[str, typer.Option(help="Note that the ledger keeps.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Give a dataset its budget, once and for all."""
+    """Give a dataset its budget; it cannot be changed later."""
     from dpfit.privacy import Budget
 
     with _one_sentence():
@@ -100,9 +112,9 @@ def register(
     typer.echo(f"registered {dataset} with {cap}, kept as {_charge_text(status, 'cap')}")
 
 
-@ledger_app.command()
+@ledger_app.command(epilog=epilog("ledger show"))
 def show(file: File, as_json: AsJson = False) -> None:
-    """Show every dataset: its cap, what is spent, what is left."""
+    """Show the budget of every dataset: cap, spent, left."""
     with _one_sentence():
         ledger = _opened(file)
         states = [ledger.status(dataset) for dataset in ledger.datasets()]
@@ -120,9 +132,9 @@ def show(file: File, as_json: AsJson = False) -> None:
         console.print(screen.facts(_facts(status)))
 
 
-@ledger_app.command()
+@ledger_app.command(epilog=epilog("ledger entries"))
 def entries(file: File, dataset: Dataset, as_json: AsJson = False) -> None:
-    """List what happened to a dataset, oldest first."""
+    """List the entries of a dataset, oldest first: who charged what, and why."""
     from dpfit.ledger.amount import shown
 
     with _one_sentence():
@@ -147,18 +159,18 @@ def entries(file: File, dataset: Dataset, as_json: AsJson = False) -> None:
     Console().print(screen.rows(columns, lines))
 
 
-@ledger_app.command()
+@ledger_app.command(epilog=epilog("ledger verify"))
 def verify(
     file: File,
     expect: Annotated[
         str | None,
         typer.Option(
-            metavar="HASH", help="A hash printed earlier, which must still be in the chain."
+            metavar="HASH", help="Hash that was printed earlier; it must still be in the chain."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute chain, totals and prices, and print the hash of the newest row.
+    """Recompute hash chain, totals and costs, and print the hash of the newest row.
 
     Keep that hash elsewhere.
     """
@@ -170,7 +182,7 @@ def verify(
         typer.echo(head)
 
 
-@ledger_app.command()
+@ledger_app.command(epilog=epilog("ledger export"))
 def export(file: File) -> None:
     """Print the whole ledger as JSON."""
     with _one_sentence():

@@ -36,47 +36,60 @@ SchemaFile = Annotated[
     typer.Option(
         "--schema",
         metavar="S.toml",
-        help="Public ranges and categories of the columns; dpfit schema writes the form.",
+        help="Schema file: public ranges and categories of columns; dpfit schema writes a form.",
     ),
 ]
-Model = Annotated[ModelName, typer.Option("--model", help="Which model to fit.")]
+Model = Annotated[
+    ModelName,
+    typer.Option(
+        "--model",
+        help="Model: logistic and svc for categories, network for both, others for numbers.",
+    ),
+]
 Target = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="Column to predict; by default the target of the schema."),
+    typer.Option(metavar="COLUMN", help="Column to predict; by default, the target of the schema."),
 ]
 Epsilon = Annotated[
-    float, typer.Option(help="Privacy budget; smaller is more private, 1 is common.")
+    float, typer.Option(help="Privacy budget: smaller is more private, 1 is common.")
 ]
 Delta = Annotated[
     float,
-    typer.Option(help="The delta of (epsilon, delta)-DP, below 0.01 / rows; 0: pure epsilon-DP."),
+    typer.Option(
+        help="Delta of (epsilon, delta)-DP; choose it below 0.01 / rows. 0 means pure epsilon-DP."
+    ),
 ]
 RelationOption = Annotated[
     Relation,
     typer.Option(
         "--relation",
-        help="One record is replaced (the number of rows is public), or added or removed.",
+        help="Neighbours: one record replaced (the number of rows is public), or added or removed.",
     ),
 ]
 DeclaredRows = Annotated[
     int | None,
     typer.Option(
-        "--n-declared", metavar="N", help="With add_remove: a public number near that of the rows."
+        "--n-declared",
+        metavar="N",
+        help="With add_remove: public number close to the number of rows.",
     ),
 ]
 UnitOption = Annotated[
-    Unit, typer.Option("--unit", help="Protect each record, or each user with all its records.")
+    Unit,
+    typer.Option("--unit", help="Who is protected: each record, or each user with all records."),
 ]
 UserColumn = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="With --unit user: column that names the user of a row."),
+    typer.Option(
+        metavar="COLUMN", help="With --unit user: column with the name or id of the user."
+    ),
 ]
 MaxRows = Annotated[
     int | None,
     typer.Option(
         "--max-rows",
         metavar="M",
-        help="With --unit user: largest number of rows of a user that are used.",
+        help="With --unit user: largest number of rows that are used of each user.",
     ),
 ]
 RowsPerUser = Annotated[
@@ -84,7 +97,7 @@ RowsPerUser = Annotated[
     typer.Option(
         "--rows-per-user",
         metavar="M",
-        help="With --unit user: typical number of rows of a user, a public fact.",
+        help="With --unit user: typical number of rows of a user, from public knowledge.",
     ),
 ]
 Users = Annotated[
@@ -93,46 +106,65 @@ Users = Annotated[
         "--users",
         metavar="N",
         min=1,
-        help="With --unit user: number of users; with add_remove a public number near it.",
+        help="With --unit user: number of users; with add_remove, a public number close to it.",
     ),
 ]
 Solver = Annotated[
-    str, typer.Option(help="auto takes the least predicted error; or a name from dpfit algorithms.")
+    str,
+    typer.Option(
+        help="Algorithm, by its name in dpfit algorithms; auto takes the lowest predicted risk."
+    ),
 ]
 MaxPasses = Annotated[
     int | None,
     typer.Option(
-        metavar="K", min=1, help="Largest number of passes over the table; by default the solver's."
+        metavar="K",
+        min=1,
+        help="Largest number of passes over the table; by default, the algorithm decides.",
     ),
 ]
 RidgeWeight = Annotated[
-    float | None, typer.Option("--ridge", help="Weight of the squared norm of the coefficients.")
+    float | None,
+    typer.Option(
+        "--ridge",
+        help="L2 regularization: coefficient of half the squared norm of the coefficients.",
+    ),
 ]
 L1Radius = Annotated[
     float | None,
     typer.Option(
         "--l1-radius",
         metavar="R",
-        help="Few columns matter: bound on the sum of the absolute coefficients.",
+        help="Bound on the sum of absolute coefficients, for tables in which few columns matter.",
     ),
 ]
 Quantile = Annotated[
     float | None,
-    typer.Option(help="With --model quantile: its level, between 0 and 1; by default 0.5."),
+    typer.Option(
+        help="With --model quantile: quantile to predict, between 0 and 1; by default, 0.5."
+    ),
 ]
 LedgerFile = Annotated[
     Path | None,
-    typer.Option("--ledger", metavar="FILE", help="Charge the budget in this ledger."),
+    typer.Option(
+        "--ledger",
+        metavar="FILE",
+        help="Ledger file; its budget is charged before a record is used.",
+    ),
 ]
 Dataset = Annotated[
     str | None, typer.Option("--dataset", metavar="NAME", help="Name of the dataset in the ledger.")
 ]
 PublicTable = Annotated[
     Path | None,
-    typer.Option("--public", metavar="TABLE", help="Public records of the same columns."),
+    typer.Option(
+        "--public", metavar="TABLE", help="Table of public records with the same columns."
+    ),
 ]
 ReportFile = Annotated[
     Path | None,
-    typer.Option("--report", metavar="R.html", help="Write an HTML page for people who decide."),
+    typer.Option(
+        "--report", metavar="R.html", help="New HTML file: a report for people who decide."
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -47,12 +48,14 @@ class Payment(NamedTuple):
 def plan(
     number: Annotated[
         int,
-        typer.Option("--rows", metavar="N", min=1, help="How many rows the table has, or about."),
+        typer.Option(
+            "--rows", metavar="N", min=1, help="Number of rows of the table, exact or approximate."
+        ),
     ],
     schema: options.SchemaFile,
     model: options.Model,
     epsilon: Annotated[
-        float | None, typer.Option(help="Privacy budget; smaller is more private, 1 is common.")
+        float | None, typer.Option(help="Privacy budget: smaller is more private, 1 is common.")
     ] = None,
     delta: options.Delta = 0.0,
     target: options.Target = None,
@@ -66,21 +69,26 @@ def plan(
     ridge: options.RidgeWeight = None,
     quantile: options.Quantile = None,
     l1_radius: options.L1Radius = None,
-    ledger: options.LedgerFile = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger",
+            metavar="FILE",
+            help="Ledger file; the plan is compared with its budget, nothing is charged.",
+        ),
+    ] = None,
     dataset: options.Dataset = None,
     target_risk: Annotated[
         float | None,
         typer.Option(
-            metavar="RISK", help="Find the smallest epsilon whose predicted risk is at most this."
+            metavar="RISK",
+            help="Instead of --epsilon: predicted risk to reach with the smallest epsilon.",
         ),
     ] = None,
     report: options.ReportFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show the guarantee, cost and predicted error of a fit, before anything is spent.
-
-    It reads no table.
-    """
+    """Show the promise, privacy cost and predicted risk of a fit, without reading a table."""
     from dpfit.cli.task import Task, open_ledger, read_schema
 
     facts = (max_rows, rows_per_user, users)

@@ -14,18 +14,21 @@ from dpfit.cli.screen import print_json
 
 def predict(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A file that dpfit fit --out wrote.")
+        Path, typer.Argument(metavar="MODEL", help="Model file that dpfit fit --out wrote.")
     ],
     table: options.TableFile,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a new CSV file, not the terminal.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="New CSV file for the predictions; by default, they are printed."
+        ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Predict the target of each row of a table, in order; a CSV also has probabilities.
 
-    The model's promise is about the records it was fitted to. A prediction is about the row that it
-    is made for, and tells about it: keep predictions as private as that row.
+    The promise of the model protects the records it was fitted to. A prediction reveals facts about
+    its own row: keep predictions as private as that row.
     """
     from dpfit.cli.stored import restore
     from dpfit.cli.task import quiet

@@ -28,37 +28,45 @@ def query(
     schema: options.SchemaFile,
     by: Annotated[
         list[str],
-        typer.Option(metavar="COLUMN", help="Count by this column; give several to cross them."),
+        typer.Option(
+            metavar="COLUMN", help="Column to count by; repeat the option to cross columns."
+        ),
     ],
     epsilon: options.Epsilon,
     delta: options.Delta = 0.0,
     bins: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN=N", help="Cut a number into N equal bins, or at edges: age=0,18,65,120."
+            metavar="COLUMN=N",
+            help="Bins of a number: N of equal width, or given edges as in age=0,18,65,120.",
         ),
     ] = None,
     each: Annotated[
         bool,
-        typer.Option("--each", help="Count by each column on its own instead of crossing them."),
+        typer.Option("--each", help="Count by each column separately, without crossing them."),
     ] = False,
     noise: Annotated[
-        str, typer.Option(help="auto, laplace, gaussian, generalized_gaussian or k_norm.")
+        str, typer.Option(help="Noise: auto, laplace, gaussian, generalized_gaussian or k_norm.")
     ] = "auto",
     relation: options.RelationOption = Relation.REPLACE,
     unit: options.UnitOption = Unit.RECORD,
     user_column: options.UserColumn = None,
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
-    who: Annotated[str, typer.Option(help="Kept in the ledger: who asks.")] = "",
-    why: Annotated[str, typer.Option(help="Kept in the ledger: what for.")] = "",
+    who: Annotated[
+        str, typer.Option(help="Name of the person who asks; the ledger keeps it.")
+    ] = "",
+    why: Annotated[str, typer.Option(help="Purpose of the count; the ledger keeps it.")] = "",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a new CSV file, not the terminal.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="New CSV file for the counts; by default, they are printed."
+        ),
     ] = None,
     report: options.ReportFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Count the records of a table, with the noise that has the smallest expected error.
+    """Count the records of a table, with the noise of smallest expected error.
 
     Intervals hold with probability 95%.
     """

@@ -16,15 +16,16 @@ def schema(
     table: Annotated[
         Path, typer.Argument(metavar="TABLE", help="A CSV file with a header, or a Parquet file.")
     ],
-    target: Annotated[str | None, typer.Option(help="The column that is to be predicted.")] = None,
+    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     from_public_data: Annotated[
         bool,
         typer.Option(
-            "--from-public-data", help="Read ranges and categories from the table, which is public."
+            "--from-public-data",
+            help="Read ranges and categories from the table, which must be public.",
         ),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Write to this new file instead of the terminal.")
+        Path | None, typer.Option(help="New file for the form; by default, it is printed.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

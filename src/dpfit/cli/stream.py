@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from dpfit.cli import options
+from dpfit.cli.examples import epilog
 from dpfit.cli.options import Relation
 from dpfit.cli.outputs import kept, new_files
 from dpfit.cli.screen import facts, print_json, progress, rows
@@ -21,47 +22,57 @@ stream_app = typer.Typer(
     help="Keep a private dashboard of a table that grows every day.", no_args_is_help=True
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the stream.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the stream.")]
 LedgerMoved = Annotated[
     Path | None,
-    typer.Option("--ledger", metavar="FILE", help="Where the ledger is, if it was moved."),
+    typer.Option("--ledger", metavar="FILE", help="Ledger file, if it was moved."),
 ]
 Window = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Sums of the last N steps instead of running totals."),
+    typer.Option(metavar="N", help="Number of steps to add up; by default, all since the first."),
 ]
 
 
-@stream_app.command("open")
+@stream_app.command("open", epilog=epilog("stream open"))
 def open_stream(
     folder: Folder,
     schema: options.SchemaFile,
-    steps: Annotated[int, typer.Option(help="The horizon: how many steps, 365 days for example.")],
+    steps: Annotated[int, typer.Option(help="Horizon: number of steps, such as 365 days.")],
     epsilon: options.Epsilon,
     delta: options.Delta = 0.0,
     by: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Count by this column; give several for several."),
+        typer.Option(metavar="COLUMN", help="Column to count by; repeat the option for several."),
     ] = None,
     total: Annotated[
         list[str] | None,
-        typer.Option("--sum", metavar="COLUMN", help="Add up this number, in every category."),
+        typer.Option(
+            "--sum", metavar="COLUMN", help="Column of numbers to add up, in every category."
+        ),
     ] = None,
     relation: options.RelationOption = Relation.ADD_REMOVE,
     user: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Protect users: the column that says who they are."),
+        typer.Option(
+            metavar="COLUMN",
+            help="Column with the name or id of the user; users are then protected.",
+        ),
     ] = None,
     max_steps: Annotated[
-        int, typer.Option(metavar="K", help="With --user: in how many steps a user counts.")
+        int, typer.Option(metavar="K", help="With --user: number of steps in which a user counts.")
     ] = 1,
     apart: Annotated[
-        int, typer.Option(metavar="B", help="With --user: steps between two that count.")
+        int,
+        typer.Option(
+            metavar="B", help="With --user: smallest distance of two steps in which a user counts."
+        ),
     ] = 1,
     ledger: options.LedgerFile = None,
     dataset: options.Dataset = None,
-    who: Annotated[str, typer.Option(help="Kept in the ledger: who asks.")] = "",
-    why: Annotated[str, typer.Option(help="Kept in the ledger: what for.")] = "",
+    who: Annotated[
+        str, typer.Option(help="Name of the person who asks; the ledger keeps it.")
+    ] = "",
+    why: Annotated[str, typer.Option(help="Purpose of the stream; the ledger keeps it.")] = "",
     as_json: options.AsJson = False,
 ) -> None:
     """Plan a stream and charge its whole horizon, once."""
@@ -104,20 +115,22 @@ def open_stream(
     )
 
 
-@stream_app.command()
+@stream_app.command(epilog=epilog("stream add"))
 def add(
     folder: Folder,
     tables: Annotated[
         list[Path],
-        typer.Argument(metavar="TABLE...", help="A table for each step, or a folder of them."),
+        typer.Argument(
+            metavar="TABLE...", help="Table of each step, or a folder with one table a step."
+        ),
     ],
     step: Annotated[
-        int | None, typer.Option(metavar="N", help="Number of the first table's step, from 1.")
+        int | None, typer.Option(metavar="N", help="Step of the first table, counted from 1.")
     ] = None,
     ledger: LedgerMoved = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Release one step for each table; a step that was answered is printed, its table unread."""
+    """Release one step for each table; a step released before is printed again, unread."""
     from dpfit.cli.task import quiet
     from dpfit.data.files import read_table
     from dpfit.queries.continual import ContinualCounts
@@ -147,16 +160,18 @@ def _files(table: Path) -> list[Path]:
     return found
 
 
-@stream_app.command()
+@stream_app.command(epilog=epilog("stream show"))
 def show(
     folder: Folder,
-    of: Annotated[str, typer.Option(metavar="LABEL", help="What the figure shows.")] = "all",
+    of: Annotated[
+        str, typer.Option(metavar="LABEL", help="Label of the estimate in the figure.")
+    ] = "all",
     window: Window = None,
     ledger: LedgerMoved = None,
     report: options.ReportFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print the newest estimates and draw one of them over time; it costs no privacy."""
+    """Print the newest estimates and draw one of them over time, at no privacy cost."""
     from dpfit.queries.continual import ContinualCounts
 
     stream = ContinualCounts.resume(folder, ledger)
@@ -298,9 +313,9 @@ upper = 500
 """
 
 
-@stream_app.command()
+@stream_app.command(epilog=epilog("stream demo"))
 def demo(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the files.")],
 ) -> None:
     """Write a schema and 365 tables of invented hospital visits, for the tutorial."""
     if folder.exists() or not folder.parent.is_dir():

@@ -13,6 +13,7 @@ from dpfit.cli.screen import print_warnings
 from dpfit.data.schema import Category, Number, Schema
 from dpfit.ledger import Ledger
 from dpfit.models.table import COMMANDS, Estimator
+from dpfit.privacy.validate import did_you_mean
 
 if TYPE_CHECKING:
     from dpfit.core import Plan
@@ -180,16 +181,18 @@ def read_schema(path: Path, target: str | None) -> Schema:
     if schema.target is not None:
         raise ValueError(
             f"the schema says that {schema.target.name!r} is the target, not {target!r}; leave "
-            "--target out, or "
-            "change [target]"
+            "--target out, or change [target]"
         )
     for column in schema.columns:
         if column.name == target:
             return replace(
                 schema, columns=tuple(c for c in schema.columns if c is not column), target=column
             )
-    known = ", ".join(repr(column.name) for column in schema.columns)
-    raise ValueError(f"the schema has no column {target!r}; it has {known}")
+    known = [column.name for column in schema.columns]
+    raise ValueError(
+        f"the schema has no column {target!r}; {did_you_mean(target, known)}it has "
+        f"{', '.join(map(repr, known))}"
+    )
 
 
 def open_ledger(path: Path | None) -> Ledger | None:

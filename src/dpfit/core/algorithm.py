@@ -17,6 +17,7 @@ from dpfit.core.problem import Minimize, Problem
 from dpfit.losses.vector import VectorLoss
 from dpfit.privacy import Assumption, Budget, BudgetUnreachable
 from dpfit.privacy.spec import Spec
+from dpfit.privacy.validate import did_you_mean
 
 P = TypeVar("P", bound=Problem)
 A = TypeVar("A", bound="Algorithm[Any]")
@@ -235,7 +236,10 @@ class Algorithm(ABC, Generic[P]):
         for name in options:
             if name not in known:
                 listed = ", ".join(known) or "none"
-                raise TypeError(f"{self.name} has no option {name!r}; its options: {listed}")
+                raise TypeError(
+                    f"{self.name} has no option {name!r}; {did_you_mean(name, known)}its options: "
+                    f"{listed}"
+                )
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -17,6 +16,7 @@ from typing import Any
 from dpfit.core.algorithm import TIERS, Algorithm
 from dpfit.core.index import ROWS
 from dpfit.privacy.spec import Json
+from dpfit.privacy.validate import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,9 @@ def entry(name: str) -> Entry:
         known |= {row.name: row for row in plugins()}
     if name in known:
         return known[name]
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
     raise ValueError(
-        f"there is no algorithm {name!r}; {hint}dpfit algorithms --all lists their names"
+        f"there is no algorithm {name!r}; {did_you_mean(name, known)}dpfit algorithms --all lists "
+        "their names"
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from dpfit.data.dataset import Block, Blocks, InMemory
 from dpfit.data.schema import Schema
 from dpfit.data.table import Table
-from dpfit.privacy.validate import integer
+from dpfit.privacy.validate import did_you_mean, integer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,7 +148,7 @@ def _rows(source: Path, wanted: list[str]) -> int:
         raise _unreadable(source) from None
     if missing := [name for name in wanted if name not in names]:
         raise ValueError(
-            f"{source.name} has no column {missing[0]!r}; it has "
+            f"{source.name} has no column {missing[0]!r}; {did_you_mean(missing[0], names)}it has "
             f"{', '.join(map(repr, sorted(names)))}"
         )
     if twice := [name for name in wanted if names.count(name) > 1]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpfit.data.table import Table
 from dpfit.privacy.spec import Spec
-from dpfit.privacy.validate import option, positive, real
+from dpfit.privacy.validate import did_you_mean, option, positive, real
 
 Array = NDArray[np.float64]
 
@@ -332,7 +332,8 @@ class Schema(_Facts):
         known = {"columns", "target", "scale", "intercept", "row_norm"}
         if unknown := set(facts) - known:
             raise ValueError(
-                f"a schema has no entry {min(unknown)!r}; it has {', '.join(sorted(known))}"
+                f"a schema has no entry {min(unknown)!r}; {did_you_mean(min(unknown), known)}it "
+                f"has {', '.join(sorted(known))}"
             )
         columns = facts.pop("columns", {})
         target = facts.pop("target", None)
@@ -367,6 +368,10 @@ class Schema(_Facts):
         return "\n".join(lines) + "\n"
 
 
+_ENTRIES = ("lower", "upper", "nullable", "categories")
+"""What the TOML table of a column may have."""
+
+
 def _column(name: str, entry: dict[str, Any]) -> Column:
     """A column from its TOML table: a range, or categories."""
     facts = dict(entry)
@@ -378,8 +383,11 @@ def _column(name: str, entry: dict[str, Any]) -> Column:
         return Number(name, **facts)
     except TypeError:
         allowed = "lower, upper and nullable, or categories"
+        unknown = sorted(entry.keys() - set(_ENTRIES))
+        close = did_you_mean(unknown[0], _ENTRIES) if unknown else ""
         raise ValueError(
-            f"column {name!r} has {', '.join(sorted(entry)) or 'nothing'}; it takes {allowed}"
+            f"column {name!r} has {', '.join(sorted(entry)) or 'nothing'}; {close}it takes "
+            f"{allowed}"
         ) from None
 
 

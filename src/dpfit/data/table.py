@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpfit.data.cells import as_numbers, temporal_cells
 from dpfit.data.users import as_string
+from dpfit.privacy.validate import did_you_mean
 
 
 class Table:
@@ -104,7 +105,8 @@ class Table:
         """A column as an array of one axis, a narwhals series, or any other sequence of cells."""
         if name not in self._columns:
             raise ValueError(
-                f"the table has no column {name!r}; it has {', '.join(map(repr, self.names))}"
+                f"the table has no column {name!r}; {did_you_mean(name, self.names)}it has "
+                f"{', '.join(map(repr, self.names))}"
             )
         import narwhals as nw
 

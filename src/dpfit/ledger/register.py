@@ -14,7 +14,7 @@ from dpfit.ledger.cap import Cap, cap_of
 from dpfit.ledger.errors import LedgerError
 from dpfit.privacy import Budget, Guarantee
 from dpfit.privacy.spec import Json
-from dpfit.privacy.validate import real
+from dpfit.privacy.validate import did_you_mean, real
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,9 @@ def ends(db: sqlite3.Connection, dataset: str) -> tuple[hash_chain.Entry, hash_c
     """The row that registered a dataset and its newest one; errors say how to register."""
     rows = hash_chain.registered(db, dataset)
     if rows is None:
+        close = did_you_mean(dataset, hash_chain.pointers(db))
         raise LedgerError(
-            f"dataset {dataset!r} is not registered; give it a budget with `dpfit ledger "
+            f"dataset {dataset!r} is not registered; {close}give it a budget with `dpfit ledger "
             "register` or Ledger.register"
         )
     return rows

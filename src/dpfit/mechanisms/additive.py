@@ -51,7 +51,7 @@ from dpfit.privacy.event import Event, Gaussian, GeneralizedGaussian, Laplace, P
 from dpfit.privacy.moved_answers import moved_answers
 from dpfit.privacy.rounding import up
 from dpfit.privacy.spec import Spec
-from dpfit.privacy.validate import option, positive
+from dpfit.privacy.validate import did_you_mean, option, positive
 from dpfit.theory.best_shape import best_shape, calibrated_scale
 from dpfit.theory.errors import ErrorLaw, checked_criterion
 from dpfit.theory.generalized_gaussian import IndependentErrors
@@ -660,8 +660,10 @@ class BestNoise(SumAlgorithm):
         """
         checked_criterion(minimize)
         if unknown := [name for name in noise if name not in NOISES] or (not noise and ["nothing"]):
+            close = did_you_mean(unknown[0], NOISES).rstrip()
             raise ValueError(
                 f"noise must name some of {', '.join(NOISES)}, got {', '.join(map(repr, unknown))}"
+                + (f"; {close}" if close else "")
             )
         change = self.workload(problem).change(budget.relation)
         found: list[AdditiveNoise] = []

@@ -18,7 +18,7 @@ from dpfit.ledger import Ledger, account_for, currency_of
 from dpfit.models.leaks import warn_caller, warn_renamed, warn_seeded
 from dpfit.models.scaling import Scaling
 from dpfit.privacy import Budget, Guarantee
-from dpfit.privacy.validate import integer, probability
+from dpfit.privacy.validate import did_you_mean, integer, probability
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,7 +78,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _relation(self) -> str:
         relation = _current("neighbours", self.neighbours, self.relation)
         if relation not in ("replace", "add_remove"):
-            raise ValueError(f"relation must be 'replace' or 'add_remove', got {relation!r}")
+            close = did_you_mean(relation, ("replace", "add_remove")).rstrip()
+            raise ValueError(
+                f"relation must be 'replace' or 'add_remove', got {relation!r}"
+                + (f"; {close}" if close else "")
+            )
         return str(relation)
 
     def _declared_n(self, records: int) -> int:

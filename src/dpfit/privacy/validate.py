@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from difflib import get_close_matches
 from numbers import Integral, Real
 
 
@@ -71,5 +73,22 @@ def integer(name: str, value: object, least: int = 1) -> int:
 def option(name: str, value: str, allowed: tuple[str, ...]) -> str:
     """A member of a short list."""
     if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        close = did_you_mean(value, allowed).rstrip()
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
+            + (f"; {close}" if close else "")
+        )
     return value
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """Return a question that names the nearest known name, and a space; or nothing.
+
+    Names of columns, options and algorithms are public; a cell of a table is never compared.
+
+    >>> did_you_mean("Wrad", ["ward", "age"]), did_you_mean("cost", ["ward", "age"])
+    ("did you mean 'ward'? ", '')
+    """
+    names = {str(one).lower(): one for one in known}
+    close = get_close_matches(str(name).lower(), names, n=1)
+    return f"did you mean {names[close[0]]!r}? " if close else ""

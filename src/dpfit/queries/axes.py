@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpfit.data.schema import Category, Column, Number, Schema
 from dpfit.data.table import Table
 from dpfit.privacy.spec import Spec
-from dpfit.privacy.validate import integer, real
+from dpfit.privacy.validate import did_you_mean, integer, real
 
 Cells = NDArray[np.int64]
 
@@ -149,6 +149,8 @@ def column_of(schema: Schema, name: str) -> Column:
     for column in known:
         if column.name == name:
             return column
+    names = [column.name for column in known]
     raise ValueError(
-        f"the schema has no column {name!r}; it has {', '.join(repr(c.name) for c in known)}"
+        f"the schema has no column {name!r}; {did_you_mean(name, names)}it has "
+        f"{', '.join(map(repr, names))}"
     )

@@ -27,7 +27,7 @@ from dpfit.mechanisms.prefix_sums import RunningSums, StreamSums, prefix_sums
 from dpfit.noise import Source
 from dpfit.privacy import Budget
 from dpfit.privacy.spec import Spec, from_json
-from dpfit.privacy.validate import integer
+from dpfit.privacy.validate import did_you_mean, integer
 from dpfit.queries.axes import Axis, BinChoice, axis, column_of
 
 Floats = NDArray[np.float64]
@@ -134,8 +134,10 @@ class Measures(Spec):
     def rows(self, table: Table) -> Floats:
         """Return the rows of records: 1 in the cell of each axis, and scaled numbers there."""
         if missing := [name for name in self.columns if name not in table.names]:
-            names = ", ".join(map(repr, table.names))
-            raise ValueError(f"the table has no column {missing[0]!r}; it has {names}")
+            raise ValueError(
+                f"the table has no column {missing[0]!r}; "
+                f"{did_you_mean(missing[0], table.names)}it has {', '.join(map(repr, table.names))}"
+            )
         blocks = [np.eye(each.size)[each.cells(table)] for each in self.axes]
         cells = np.hstack(blocks) if blocks else np.ones((table.rows, 1))
         values = [np.ones((table.rows, 1))]
@@ -343,8 +345,11 @@ class ContinualCounts:
     ) -> tuple[Floats, Floats]:
         """Return one estimate at each step so far, and the half-widths of its intervals."""
         if label not in self.measures.labels:
-            known = ", ".join(map(repr, self.measures.labels))
-            raise ValueError(f"there is no estimate {label!r}; there are {known}")
+            known = self.measures.labels
+            raise ValueError(
+                f"there is no estimate {label!r}; {did_you_mean(label, known)}there are "
+                f"{', '.join(map(repr, known))}"
+            )
         values, width = self._estimates(window, level)
         place = self.measures.labels.index(label)
         return values[:, place], width[:, place]

@@ -19,7 +19,7 @@ from dpfit.data.schema import Category, Column, Number
 from dpfit.data.table import Table
 from dpfit.mechanisms.counting import Counts, check_max_per_record, first_flags, max_changed_answers
 from dpfit.privacy.spec import Spec
-from dpfit.privacy.validate import real
+from dpfit.privacy.validate import did_you_mean, real
 from dpfit.queries.workload import TableQueries, checked_number
 
 _ROWS = 8192
@@ -147,9 +147,10 @@ may count, as in max_per_record=2 (a record that satisfies more counts in the fi
         for column in self.facts:
             if column.name == name:
                 return column
+        known = [column.name for column in self.facts]
         raise ValueError(
-            f"the schema has no column {name!r}; it has "
-            f"{', '.join(repr(c.name) for c in self.facts)}"
+            f"the schema has no column {name!r}; {did_you_mean(name, known)}it has "
+            f"{', '.join(map(repr, known))}"
         )
 
 
@@ -159,9 +160,10 @@ def _check(condition: Condition, column: Column) -> None:
     if isinstance(column, Category):
         outside = [value for value in values if value not in column.categories]
         if outside or not values:
+            wrong = outside[0] if outside else "like that"
             raise ValueError(
-                f"column {name!r} has no category {outside[0] if outside else 'like that'!r} in "
-                "the schema; it has "
+                f"column {name!r} has no category {wrong!r} in the schema; "
+                f"{did_you_mean(wrong, column.categories)}it has "
                 f"{', '.join(map(repr, column.categories))}"
             )
         return

@@ -10,6 +10,7 @@ import numpy as np
 from dpfit.data.table import Table
 from dpfit.data.view import View
 from dpfit.mechanisms.counting import CountingQueries, Floats
+from dpfit.privacy.validate import did_you_mean
 
 MOST_QUERIES = 2**26
 
@@ -36,7 +37,8 @@ class TableQueries(CountingQueries):
         names = Table(data.given).names
         if missing := [name for name in self.columns if name not in names]:
             raise ValueError(
-                f"the table has no column {missing[0]!r}; it has {', '.join(map(repr, names))}"
+                f"the table has no column {missing[0]!r}; {did_you_mean(missing[0], names)}it has "
+                f"{', '.join(map(repr, names))}"
             )
 
     def consistent(self, answers: Floats) -> Floats:
