@@ -13,11 +13,13 @@ more, the most that underflow takes. Records whose norm is not finite add zero. 
 `dpfit.kernels.rounding` the computed sum of a chunk is off by at most ``gamma(m + 1) m``, whatever
 the order of additions; two neighbouring sums err by at most twice this number. So records are
 scaled to ``C (1 - 2**-32)``, which covers ``2 gamma(m + 1) m < 2**-35``. Sums of chunks are rounded
-to the grid and added as integers.
+to a grid much finer than that of the release, added as integers, and the total is rounded once:
+`dpfit.kernels.fixed_point.rounded_sums` makes C smaller by what this costs.
 
 The proof is for one replaced record, and for rows of ``a`` and ``delta`` that depend on their own
 records alone. BLAS does not state that the last bits of a row are independent of the others, and an
-added record moves the limits between chunks: hence arithmetic is *idealised*.
+added record moves the limits between chunks, which moves their roundings to the finer grid: hence
+arithmetic is *idealised*.
 Statement with numbers: docs/explanation/networks.md.
 """
 

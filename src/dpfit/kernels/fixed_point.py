@@ -38,6 +38,41 @@ def inverse_step(grid: Grid, clip: float) -> float:
     return 1.0 / grid.step
 
 
+def rounded_sums(grid: Grid, clip: float, dimension: int) -> tuple[int, float]:
+    """Return bits and a smaller clip norm for sums that are rounded in place of their records.
+
+    Sums of some records each are rounded to a grid that is finer by the bits, with f as its step,
+    added exactly, and the total is rounded to the grid, with h as its step. With C the given clip
+    norm, the smaller one is ``C - sqrt(d) (h / 2 + f)``. So one replaced record moves the total by
+    at most ``2 C - sqrt(d) (h + 2 f)``, and rounding by at most ``sqrt(d) (h + f)``: together at
+    most ``2 C``. A record added to one sum moves the total by at most ``C + sqrt(d) h / 2``. These
+    are the bounds of records that are rounded one by one.
+
+    Examples
+    --------
+    >>> bits, smaller = rounded_sums(Grid(-20), 1.0, 100)
+    >>> bits, 1 - 1e-5 < smaller < 1
+    (10, True)
+    """
+    bits = max(0, FINEST.bit_length() - 1 - math.frexp(clip / grid.step)[1])
+    lost = math.sqrt(dimension) * grid.step * (0.5 + 2.0**-bits) * (1 + 2.0**-40)
+    if lost > clip / 2:
+        raise ValueError(
+            f"the grid must have a step of at most {clip / (3 * math.sqrt(dimension)):g} for sums "
+            f"in {dimension} dimensions, got {grid.step:g}"
+        )
+    return bits, (clip - lost) * (1 - 2.0**-52)
+
+
+def coarser(steps: Steps, bits: int) -> Steps:
+    """Return whole steps of a grid that is coarser by some bits; halves are rounded up.
+
+    >>> coarser(np.array([7, 8, -8, -9]), 4).tolist(), coarser(np.array([7]), 0).tolist()
+    ([0, 1, 0, -1], [7])
+    """
+    return np.asarray((steps + (1 << bits >> 1)) >> bits)
+
+
 def total(blocks: Floats, steps: Steps) -> Steps:
     """Add the sums of blocks to `steps` exactly, and saturate at ``LIMIT`` as grids do.
 
@@ -52,4 +87,4 @@ def total(blocks: Floats, steps: Steps) -> Steps:
     return np.asarray(np.clip(steps + blocks.astype(np.int64).sum(axis=0), -LIMIT, LIMIT))
 
 
-__all__ = ["FINEST", "LARGEST_BLOCK", "inverse_step", "total"]
+__all__ = ["FINEST", "LARGEST_BLOCK", "coarser", "inverse_step", "rounded_sums", "total"]

@@ -27,7 +27,7 @@ from scipy.linalg import blas
 
 from dpfit.kernels import custom, dense, glm, jax_sums, softmax, vector
 from dpfit.kernels.bounds import Guards, limits, most_entry
-from dpfit.kernels.fixed_point import inverse_step, total
+from dpfit.kernels.fixed_point import coarser, inverse_step, rounded_sums, total
 from dpfit.kernels.rounding import pairwise
 from dpfit.kernels.rows import LARGEST_BLOCK, as_labels, as_points, as_rows, blocks, pieces
 from dpfit.kernels.threads import spread
@@ -65,6 +65,8 @@ class _Loop:
     """The loop that sums the products of Hessians and a vector, of losses that have one."""
     each_record: Callable[..., Floats] | None = None
     """What returns the gradient of each record in whole steps, if it is faster than the loop."""
+    rounds_sums: bool = False
+    """Whether sums of several records are rounded, and not each record (`rounded_sums`)."""
 
 
 @singledispatch
@@ -120,7 +122,9 @@ def _(loss: JaxLoss, width: int, size: int) -> _Loop:
 def _(loss: DenseLayers, width: int, size: int) -> _Loop:
     point = (loss.size(width),)
     each_record = dense.rounded_gradients
-    return _Loop(dense.gradients, loss, point, compiled=False, each_record=each_record)
+    return _Loop(
+        dense.gradients, loss, point, compiled=False, each_record=each_record, rounds_sums=True
+    )
 
 
 def _curved(loss: Loss, width: int) -> _Loop:
@@ -264,11 +268,13 @@ def clipped_sum(
     rows, given = as_rows(X), np.asarray(theta)
     loop = _loop(loss, rows.shape[1], given.shape[-1] if given.ndim else 0)
     points = _points("theta", given, loop.point)
-    inverse = inverse_step(grid, guards.get("clip", math.inf))
+    inverse, bits = inverse_step(grid, guards.get("clip", math.inf)), 0
+    if loop.rounds_sums:
+        bits, guards["clip"] = rounded_sums(grid, guards["clip"], sum(loop.point))
     steps = np.zeros(points.shape, dtype=np.int64)
-    for part in _block_sums(rows, y, points, loop, index, guards, inverse, False):
+    for part in _block_sums(rows, y, points, loop, index, guards, inverse * 2.0**bits, False):
         steps = total(part[1], steps)
-    return steps.reshape(given.shape)
+    return coarser(steps, bits).reshape(given.shape)
 
 
 def hessian(
