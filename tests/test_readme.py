@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,17 @@ def sessions(text):
     return found
 
 
+def run_and_kill(option, name, seconds, program, *arguments):
+    """Run a command in a process of its own, and kill it as the page does."""
+    assert (option, name, program) == ("-s", "KILL", "dpfit")
+    command = [sys.executable, "-m", "dpfit", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            process.wait(float(seconds))
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_do_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -39,6 +52,9 @@ def test_commands_do_what_the_page_shows(page, tmp_path, monkeypatch):
     for (program, *arguments), shown in commands:
         if program == "cd":
             monkeypatch.chdir(arguments[0])
+            continue
+        if program == "timeout":
+            run_and_kill(*arguments)
             continue
         assert program == "dpfit"
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})

@@ -821,6 +821,14 @@ _LIU24 = (
         "replaced",
         "by growing parts and times that fall 2 to 4 times; the printed noise is twice the need",
     ),
+    (
+        "Theorem 13.3.12",
+        "Online convex optimization",
+        "ftrl",
+        "replaced",
+        "by descent on running sums of clipped gradients, for any loss and order; the printed "
+        "p = eta / epsilon spends 2 epsilon on a resampled point",
+    ),
 )
 
 _LD = (
