@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -34,6 +36,17 @@ def sessions(text):
     return found
 
 
+def run_and_kill(option, name, seconds, program, *arguments):
+    """Run a command in a process of its own, and kill it as the page does."""
+    assert (option, name, program) == ("-s", "KILL", "dpfit")
+    command = [sys.executable, "-m", "dpfit", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            process.wait(float(seconds))
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_do_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -42,6 +55,9 @@ def test_commands_do_what_the_page_shows(page, tmp_path, monkeypatch):
     for (program, *arguments), shown in commands:
         if program == "cd":
             monkeypatch.chdir(arguments[0])
+            continue
+        if program == "timeout":
+            run_and_kill(*arguments)
             continue
         assert program == "dpfit"
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})

@@ -947,6 +947,14 @@ _LIU24 = (
         "partly",
         "losses that are Lipschitz on average: they are not conditioned on their norms",
     ),
+    (
+        "Theorem 13.3.12",
+        "Online convex optimization",
+        "ftrl",
+        "replaced",
+        "by descent on running sums of clipped gradients, for any loss and order; the printed "
+        "p = eta / epsilon spends 2 epsilon on a resampled point",
+    ),
 )
 
 _LD = (
