@@ -154,11 +154,15 @@ def test_users_can_be_planned_for(dpfit, ill):
     assert found["predicted_risk"] > alone["predicted_risk"]
 
 
-def test_a_poor_plan_says_that_it_is_hardly_better_than_guessing(dpfit, ill):
+def test_a_poor_plan_says_that_it_is_hardly_better_than_guessing(dpfit, ill, tmp_path):
     asked = ("--schema", ill, "--model", "logistic", "--epsilon", "0.1")
     poor = " ".join(dpfit("plan", "--rows", 30, *asked).stdout.split())
     assert "advice this model is predicted to be hardly better than guessing" in poor
     assert "guessing" not in dpfit("plan", "--rows", 40_000, *asked).stdout
+    dpfit("plan", "--rows", 30, *asked, "--report", tmp_path / "plan.html")
+    page = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert "Advice: this model is predicted to be hardly better than guessing" in page
+    assert "how far the mean loss will be above that of the best model" in page
 
 
 def test_people_see_solvers_and_the_curve(dpfit, ill, tmp_path):

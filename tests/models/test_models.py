@@ -782,7 +782,7 @@ def test_malformed_files_are_refused_though_their_digest_is_right(change, tmp_pa
     change(content)
     path.write_text(json.dumps({**content, "sha256": digest(content)}))
     with pytest.raises(
-        ModelFileDamaged, match=r"promises something else|whole model|more or other things"
+        ModelFileDamaged, match=r"another promise|whole model|fields that a model does not have"
     ):
         load(path)
 

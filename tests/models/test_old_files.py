@@ -61,15 +61,15 @@ def test_there_are_old_models():
     [
         (
             lambda content: content["guarantee"]["basis"].update(relation="add_remove"),
-            "promises something else",
+            "another promise",
         ),
         (
             lambda content: content["guarantee"]["basis"].update(arithmetic="idealised"),
-            "promises something else",
+            "another promise",
         ),
         (
             lambda content: content["guarantee"]["basis"].update(assumptions=[]),
-            "promises something else",
+            "another promise",
         ),
         (lambda content: content["plan"].update(kind="os"), "whole model"),
         (lambda content: content["fitted"].clear(), "whole model"),
@@ -98,7 +98,7 @@ def test_the_order_of_assumptions_does_not_matter(name):
     assumptions.reverse()
     model_from_json(sealed(content))
     assumptions.pop()
-    with pytest.raises(ModelFileDamaged, match="promises something else"):
+    with pytest.raises(ModelFileDamaged, match="another promise"):
         model_from_json(sealed(content))
 
 

@@ -58,7 +58,7 @@ def test_what_by_stands_for():
         ([], {}, "nothing to count by"),
         (["height"], {}, "no column 'height'"),
         (["age"], {}, "say how to cut it"),
-        (["ward"], {"bins": {"age": 3}}, "not counted by"),
+        (["ward"], {"bins": {"age": 3}}, "bins must name columns of by"),
         (["ward", where(ward="A")], {}, "names of columns"),
         ([["ward"], "ill"], {}, "names of columns"),
         ([3], {}, "names of columns"),

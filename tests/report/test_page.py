@@ -151,8 +151,8 @@ def test_what_is_assumed_and_what_is_enforced():
     plan = step(event.Pure(1.0), assumptions=assumptions, arithmetic="idealised")
     text = Page(report(plan)).text
     assert "enforced made true by the program, for any data rows were scaled" in text
-    assert "declared vouched for by the analyst n is public" in text
-    assert "does not include the price" in text
+    assert "declared stated by the analyst n is public" in text
+    assert "does not include these errors" in text
     assert "please do" in text
     assert "please do" not in Page(report(step(event.Pure(1.0)))).text
 

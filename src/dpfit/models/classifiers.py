@@ -359,18 +359,16 @@ def public_classes(classes: Column, y: Column, categories: tuple[str, ...] | Non
             and any(map(holds_numbers, dtypes_of(y)))
         ):
             raise ValueError(
-                "the declared classes are texts and the labels are numbers, so that none of them "
-                "could be a class: "
-                "declare numbers, or give the labels as texts"
+                "classes are strings but y is numeric; declare numeric classes, or convert y to "
+                "strings"
             )
         return declared
     if has_no_dtype(y):
         if categories is not None:
             return sorted_classes(categories)
         raise ValueError(
-            "labels in a list have no dtype that could tell the classes: declare them "
-            "(classes=[0, 1], say), or give "
-            "the labels as an array"
+            "classes must be declared for labels in a list, which has no dtype; pass "
+            "classes=[0, 1], or an array of labels"
         )
     dtype = dtypes_of(y)[0]
     listed = getattr(dtype, "categories", None)
@@ -385,11 +383,9 @@ def public_classes(classes: Column, y: Column, categories: tuple[str, ...] | Non
     if categories is not None:
         return sorted_classes(categories)
     raise ValueError(
-        "these labels are texts or objects: declare the classes (classes=[...]), or give the "
-        "column a dtype that lists "
-        "them (category of pandas, Enum of polars); reading them off the records would tell "
-        "which ones occur "
-        "(classes='from_data' does that, with a warning)"
+        "classes must be declared for labels that are strings or objects, since reading them off "
+        "the records would reveal which ones occur; pass classes=[...], or a column whose dtype "
+        "lists them (category of pandas, Enum of polars)"
     )
 
 
@@ -408,11 +404,11 @@ def sorted_classes(classes: Column) -> Values:
         values = np.unique(found.astype(np.float64)) if found.dtype.kind in "biuf" else found
     except TypeError:
         raise ValueError(
-            "classes must be all numbers or all texts, so that they can be sorted"
+            "classes must be all numbers or all strings; convert them to one type"
         ) from None
     finite = values.dtype.kind != "f" or bool(np.isfinite(values).all())
     if given.ndim != 1 or len(values) < len(given) or not finite:
-        raise ValueError("classes must be a list of texts or finite numbers, each of them once")
+        raise ValueError("classes must be a list of strings or finite numbers, each of them once")
     return found
 
 

@@ -106,11 +106,11 @@ def model_from_json(content: dict[str, Json], source: str | Path = "the model") 
         ) from None
     if not same:
         raise ModelFileDamaged(
-            f"{source} promises something else than its plan does; fit or save the model again"
+            f"{source} states another promise than its plan; fit or save the model again"
         )
     if not whole:
         raise ModelFileDamaged(
-            f"{source} holds more or other things than a model; fit or save the model again"
+            f"{source} has fields that a model does not have; fit or save the model again"
         )
     return model
 

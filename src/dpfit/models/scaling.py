@@ -66,7 +66,7 @@ class Scaling(Transformation):
         if (self.lower is None) != (self.upper is None) or len(self.lower or ()) != len(
             self.upper or ()
         ):
-            raise ValueError("give as many lower as upper ends")
+            raise ValueError("lower and upper must have one entry each for every column")
         ends = [*zip(self.lower or (), self.upper or (), strict=True)]
         if self.label_lower is not None and self.label_upper is not None:
             ends.append((self.label_lower, self.label_upper))

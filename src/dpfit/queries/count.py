@@ -17,6 +17,7 @@ from dpfit.ledger import Ledger, account_for, currency_of
 from dpfit.mechanisms.additive import NOISES, Floats, NoisySums
 from dpfit.mechanisms.counts import counts
 from dpfit.privacy import Budget
+from dpfit.privacy.validate import did_you_mean
 from dpfit.queries.axes import BinChoice, axis, columns_of
 from dpfit.queries.histogram import Histogram
 from dpfit.queries.marginals import Marginals
@@ -235,7 +236,11 @@ def _histograms(
     flat = len(names) == len(asked)
     groups = [names] if flat else [_names(part) for part in asked]
     if unused := [name for name in bins if not any(name in names for names in groups)]:
-        raise ValueError(f"bins are given for {unused[0]!r}, which is not counted by")
+        known = [name for names in groups for name in names]
+        raise ValueError(
+            f"bins must name columns of by, got {unused[0]!r}; {did_you_mean(unused[0], known)}"
+            "leave it out, or count by it"
+        )
     tables = tuple(Histogram(tuple(axis(schema, name, bins) for name in names)) for names in groups)
     return tables[0] if flat else Marginals(tables)
 

@@ -119,14 +119,14 @@ def basis_section(basis: Basis) -> Markup:
             "p",
             "A mathematical theorem",
             ", which needs the following to be true." if rows else ", which needs nothing else.",
-            " What is declared, nobody but the analyst can check: please do." if declared else "",
+            " Only the analyst can check what is declared: please do." if declared else "",
         ),
         table(("Who makes sure", "What must be true"), rows) if rows else Markup(),
         tag(
             "dl",
             *item("Theorem", basis.theorem),
             *item(
-                "Arithmetic",
+                "Rounding",
                 f"{basis.arithmetic.capitalize()}. {words.ARITHMETIC[basis.arithmetic]}",
             ),
             *item("Who is protected", words.protected(basis)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dpfit.core.notes import MissingOutcomes
+from dpfit.core.notes import Advice, MissingOutcomes
 from dpfit.report import words
 from dpfit.report.blocks import section, table
 from dpfit.report.facts import Estimate, Facts, Quality
@@ -40,10 +40,21 @@ def released_section(facts: Facts, ran: bool) -> Markup:
     return section(title, *parts)
 
 
+_MEANINGS = {
+    "excess empirical risk": "how far the mean loss will be above that of the best model without "
+    "noise",
+}
+"""Predicted risks in plain words."""
+
+
 def quality_section(facts: Facts) -> Markup | None:
     """Predicted and measured quality; None if nothing is known."""
     risk = facts.plan.risk
-    figures = [Quality(risk.meaning, risk.expected, "predicted")] if risk is not None else []
+    figures = (
+        [Quality(risk.meaning, risk.expected, "predicted", _MEANINGS.get(risk.meaning, ""))]
+        if risk is not None
+        else []
+    )
     figures += facts.quality
     if not figures:
         return None
@@ -54,6 +65,11 @@ def quality_section(facts: Facts) -> Markup | None:
         if len({each.source for each in figures}) > 1
         else tag("p", "Noise costs accuracy. This is what is known about how much:"),
         table(("Figure", "Value", "Where it comes from"), rows, numeric=(1,)),
+        *(
+            tag("p", f"Advice: {note.text}.", class_="note")
+            for note in facts.plan.notes
+            if isinstance(note, Advice)
+        ),
     )
 
 

@@ -14,22 +14,22 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 ARITHMETIC = {
     "exact": (
-        "All steps that touch the data are computed in whole numbers or in enclosed bounds: "
+        "All steps that touch the data are computed in integers or in enclosed bounds: "
         "no rounding error can weaken the promise."
     ),
     "bounded": (
-        "Rounding errors of the computer have a proven bound, and the promise includes their price."
+        "Rounding errors of the computer have a proven bound, and the promise includes them."
     ),
     "idealised": (
         "The proof assumes exact real numbers. The computer rounds, and the promise does not "
-        "include the price of that."
+        "include these errors."
     ),
 }
 """What each kind of arithmetic means for the promise."""
 
 STATUS = {
     "enforced": "made true by the program, for any data",
-    "declared": "vouched for by the analyst",
+    "declared": "stated by the analyst",
 }
 """What each status of an assumption means."""
 
