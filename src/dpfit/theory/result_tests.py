@@ -269,6 +269,9 @@ ABOUT: dict[str, dict[str, tuple[str, ...]]] = {
     "tests/solvers/gradient/test_noisy_gd.py": {
         "test_plans_meet_their_budget_and_pure_ones_are_refused": ("noisy_gd",),
     },
+    "tests/solvers/gradient/test_ftrl.py": {
+        "test_one_record_changes_one_batch_only": ("ftrl",),
+    },
     "tests/solvers/gradient/test_phased_sgd.py": {
         "test_clipped_steps_on_a_loss_of_points_expand_distances_and_are_refused": (
             "dpfit.solvers.descents.one_pass.OnePass",
