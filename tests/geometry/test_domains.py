@@ -407,3 +407,14 @@ def test_wrong_points_and_norms_are_said(domain):
     for size in (domain.radius, domain.diameter, domain.reach):
         with pytest.raises(ValueError, match="norm must be 1, 2 or infinity"):
             size(3)
+
+
+def test_a_projection_onto_the_l1_ball_keeps_zeros():
+    """Points just outside: rounding made every zero a number of 1e-18, so all columns counted."""
+    rng = np.random.default_rng(1)
+    for _ in range(500):
+        ball, point = L1Ball(40, 0.01), np.zeros(40)
+        point[:3] = ball.project(np.append(rng.normal(size=3), np.zeros(37)))[:3] * (1 + 2.0**-50)
+        nearest = ball.project(point)
+        assert not nearest[3:].any()
+        assert ball.contains(nearest)

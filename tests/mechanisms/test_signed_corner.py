@@ -58,11 +58,11 @@ def law(corner, problem, data):
     return later(moves.init(problem, corner, None), 0)
 
 
-def worst_share(d, relation, level=1.5):
+def worst_share(d, relation, level=1.5, pair=None):
     """Return the largest true delta over the claimed one, over epsilons and both directions."""
     problem = problem_of(d)
     corner = SignedCorner(problem.n, level, ROUNDS, relation)
-    one, two = (law(corner, problem, data) for data in neighbours(d, relation))
+    one, two = (law(corner, problem, data) for data in pair or neighbours(d, relation))
     claimed = privacy_curve(corner.event, relation).delta(EPSILONS)
     true = [
         max(np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((one, two), (two, one)))
@@ -78,6 +78,21 @@ def test_the_exact_law_of_two_answers_stays_within_the_claimed_profile(d, relati
 
 
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
+def test_random_neighbours_with_hostile_entries_stay_within_the_claimed_profile(relation):
+    """All sequences of two signed columns, on pairs of datasets of at most 6 records."""
+    rng, worst = np.random.default_rng(9), 0.0
+    for trial in range(60):
+        d, n = 3 + trial % 3, int(rng.integers(1, 7))
+        rows = rng.choice(HOSTILE, (n + 1, d))
+        rows[-2:] = rng.choice([-1.0, 1.0], (2, d)) * rng.choice([1.0, 1e9])
+        data = InMemory(rows, rng.choice([-1.0, 1.0, 9.0], n + 1))
+        other = data.rows(np.append(np.arange(n - 1), n))
+        pair = data if relation == "add_remove" else data.rows(np.arange(n)), other
+        worst = max(worst, worst_share(d, relation, pair=pair))
+    assert 0.6 < worst <= 1.0
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
 def test_planted_faults_break_the_claimed_profile(relation, monkeypatch):
     honest_gaps, honest_scale = SignedCorner.gaps, SignedCorner.scale
 
@@ -88,14 +103,21 @@ def test_planted_faults_break_the_claimed_profile(relation, monkeypatch):
         far = np.full(len(sums), 10**12)
         return np.concatenate([np.where(sums < 0, gaps, far), np.where(sums < 0, far, gaps)])
 
+    uncharged = property(lambda self: BoundedRange(1 / self.noise_multiplier))
+
+    def norm_for_entry(self, relation):
+        """An even share of the row norm stands for the largest entry."""
+        return self.problem.bounds.row_norm / 3 * (1 if relation == "add_remove" else 2)
+
     faults = {
-        "sign": ("gaps", sign_from_the_data),
-        "scale": ("scale", lambda self, asked: honest_scale(self, asked) / 2),
-        "uncharged": ("event", property(lambda self: BoundedRange(1 / self.noise_multiplier))),
+        "the sign is read off the data": (SignedCorner, "gaps", sign_from_the_data),
+        "half the scale": (SignedCorner, "scale", lambda self, one: honest_scale(self, one) / 2),
+        "columns are chosen again without a charge": (SignedCorner, "event", uncharged),
+        "the row norm for the largest entry": (EntryGradient, "sensitivity", norm_for_entry),
     }
-    for name, fault in faults.values():
+    for owner, name, fault in faults.values():
         with monkeypatch.context() as planted:
-            planted.setattr(SignedCorner, name, fault)
+            planted.setattr(owner, name, fault)
             assert worst_share(3, relation) > 1.05
     assert SignedCorner.gaps is honest_gaps
 
@@ -151,6 +173,33 @@ def test_no_hostile_record_moves_an_entry_further_than_declared(relation, row_no
     assert change <= 1.0
     if row_norm > 1.5:
         assert change > 0.99
+
+
+@pytest.mark.parametrize("row_norm", [0.8, 50.0])
+def test_all_pairs_of_hostile_records_move_an_entry_by_the_declared_sum_at_most(row_norm):
+    """Sums are integers of grid steps that records add to, so one record at a time is enough."""
+    problem = problem_of(2, row_norm=row_norm)
+    asked = EntryGradient(problem, np.array([0.1, -0.05]), 2)
+    records = [
+        (row, label)
+        for row in itertools.product(HOSTILE, repeat=2)
+        for label in (1.0, -1.0, 9.0, np.nan)
+    ]
+    rows, labels = np.array([row for row, _ in records]), np.array([each for _, each in records])
+    single = np.array(
+        [asked.total(InMemory(rows[[i]], labels[[i]]), asked.grid) for i in range(len(records))]
+    )
+    rng = np.random.default_rng(4)
+    for _ in range(100):
+        some = rng.choice(len(records), 6)
+        together = asked.total(InMemory(rows[some], labels[some]), asked.grid)
+        np.testing.assert_array_equal(together, single[some].sum(axis=0))
+    step = asked.grid.step
+    assert np.abs(single).max() * step <= asked.sensitivity("add_remove")
+    spans = (single.max(axis=0) - single.min(axis=0)) * step
+    assert spans.max() <= asked.sensitivity("replace")
+    if row_norm > 1.5:
+        assert spans.max() > 0.99 * asked.sensitivity("replace")
 
 
 def test_bounds_of_the_row_norm_do_not_replace_those_of_entries(monkeypatch):

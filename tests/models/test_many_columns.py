@@ -1,6 +1,7 @@
 """Models that choose columns: names, intercepts, sparse rows, files, the command line."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pandas
@@ -9,9 +10,12 @@ from scipy.sparse import csr_array
 from typer.testing import CliRunner
 
 from dpfit.cli.app import app
+from dpfit.data.schema import Category, Number, Schema
 from dpfit.ledger import Ledger
 from dpfit.models import HuberRegressor, LogisticRegression, load, save
+from dpfit.models.files import ModelFileDamaged, model_from_json, model_to_json, sealed
 from dpfit.privacy import Budget
+from dpfit.solvers.gradient.sparse_descent import sparse_descent
 
 NAMES = [f"column {index}" for index in range(40)]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,12 +70,105 @@ def test_the_same_columns_are_chosen_from_sparse_rows():
     np.testing.assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-9)
 
 
+def test_private_ranges_of_sparse_rows_need_no_dense_ones():
+    """The table has 80 MB as dense doubles; the histograms of its columns have 0.5 MB."""
+    rng, n, d = np.random.default_rng(3), 20_000, 500
+    places = np.append(rng.integers(0, d, (n, 4)), np.full((n, 1), 7), axis=1)
+    values = rng.uniform(-2, 2, (n, 5))
+    rows = csr_array((values.ravel(), places.ravel(), np.arange(0, 5 * n + 1, 5)), shape=(n, d))
+    asked = {"bounds": "private", "solver": "phased_sgd", "l1_radius": None, "epsilon": 10.0}
+    tracemalloc.start()
+    fitted = model(**asked).fit(rows, values[:, 4] > 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert fitted.scaling_.upper[7] == 2.0
+    assert fitted.score(rows, values[:, 4] > 0) > 0.9
+    assert peak < 40e6
+
+
 def test_a_saved_model_knows_its_columns(tmp_path):
     rows, labels = table()
     fitted = model().fit(pandas.DataFrame(rows, columns=NAMES), labels)
     save(fitted, tmp_path / "model.json")
-    assert load(tmp_path / "model.json").chosen_columns_ == fitted.chosen_columns_
-    assert model(l1_radius=None).fit(rows, labels).chosen_columns_ is None
+    loaded = load(tmp_path / "model.json")
+    assert loaded.chosen_columns_ == fitted.chosen_columns_
+    assert str(loaded.summary()) == str(fitted.summary())
+    again = fitted.set_params(l1_radius=None).fit(rows, labels)
+    assert again.chosen_columns_ is None
+    assert "chosen" not in str(again.summary())
+
+
+def test_stored_columns_that_the_plan_cannot_have_chosen_are_refused():
+    rows, labels = table()
+    stored = model_to_json(model().fit(rows, labels))
+    stored.pop("sha256")
+    right = stored["fitted"]["chosen_indices_"]["values"]
+    for wrong in (right[1:], [*right[:-1], 40], [-1, *right], right[::-1], [*right, right[-1]]):
+        if wrong == right[1:] and not stored["fitted"]["coef_"]["values"][0][right[0]]:
+            continue
+        fitted = stored["fitted"] | {"chosen_indices_": {"dtype": "<i8", "values": wrong}}
+        with pytest.raises(ModelFileDamaged):
+            model_from_json(sealed(stored | {"fitted": fitted}))
+    fitted = {name: value for name, value in stored["fitted"].items() if "indices" not in name}
+    earlier = model_from_json(sealed(stored | {"fitted": fitted}))
+    assert set(earlier.chosen_columns_) <= set(right)
+
+
+def test_chosen_columns_are_those_of_the_release_even_without_a_coefficient():
+    """In a tiny ball most chosen columns get a coefficient of zero."""
+    rows, labels = table()
+    fitted = model(l1_radius=0.01).fit(rows, labels)
+    (k,) = [len(t.chosen) for t in fitted.plan_.transformations if hasattr(t, "chosen")]
+    assert len(fitted.chosen_columns_) == k
+    assert np.count_nonzero(np.abs(fitted.coef_) > 1e-12) < k
+    assert set(np.flatnonzero(fitted.coef_).tolist()) <= set(fitted.chosen_columns_)
+
+
+def test_a_summary_names_columns_coefficients_and_the_guarantee():
+    rows, labels = table()
+    fitted = model().fit(pandas.DataFrame(rows, columns=NAMES), labels)
+    summary = fitted.summary()
+    assert summary.chosen == fitted.chosen_columns_
+    named = dict(summary.coefficients)
+    assert list(named) == [*NAMES, "intercept"]
+    assert named["column 5"] == (fitted.coef_[0, 5],)
+    assert named["intercept"] == (fitted.intercept_[0],)
+    text = str(summary)
+    shown = [line.split("  ")[0] for line in text.splitlines()[2:-3]]
+    assert shown == [*summary.chosen, "intercept"]
+    assert f"chosen privately: {', '.join(summary.chosen)}" in text
+    assert str(fitted.guarantee_) in text
+    assert "not private" in text
+    assert json.loads(json.dumps(summary.to_json()))["chosen_columns"] == [*summary.chosen]
+
+
+def test_a_summary_of_several_classes_has_a_column_for_each():
+    rows = np.random.default_rng(1).uniform(-1, 1, (900, 2))
+    fitted = LogisticRegression(1.0, 1e-6, bounds=(-1, 1), classes=["a", "b", "c"]).fit(
+        rows, np.tile(["a", "b", "c"], 300)
+    )
+    summary = fitted.summary()
+    assert summary.outputs == ("a", "b", "c")
+    assert [name for name, _ in summary.coefficients] == ["column 0", "column 1", "intercept"]
+    assert summary.coefficients[1][1] == tuple(fitted.coef_[:, 1])
+    assert summary.chosen is None
+    assert "not private" not in str(summary)
+
+
+def test_a_schema_names_the_columns_of_coefficients_not_those_of_the_table():
+    """A category makes a column for each of its values."""
+    rng, n = np.random.default_rng(2), 4000
+    wards = rng.choice(["A", "B"], n)
+    frame = pandas.DataFrame({"ward": wards, "x": rng.uniform(-1, 1, n)})
+    schema = Schema((Category("ward", ("A", "B")), Number("x", -1, 1)), scale="symmetric")
+    solver = sparse_descent.using(columns=2)
+    facts = {"schema": schema, "l1_radius": 6.0, "random_state": 1, "solver": solver}
+    fitted = LogisticRegression(4.0, 1e-6, **facts).fit(frame, wards == "A")
+    named = {name: values[0] for name, values in fitted.summary().coefficients}
+    assert [*named] == [*schema.names]
+    assert "x" not in fitted.chosen_columns_
+    assert {"ward = A", "ward = B"} & set(fitted.chosen_columns_)
+    assert named["ward = A"] - named["ward = B"] > 1
 
 
 def test_a_regression_chooses_columns():

@@ -166,7 +166,7 @@ class Fitted:
         """The coefficients that people read: all, or those of the chosen columns."""
         if self.chosen is None:
             return self.coefficients
-        return [(name, value) for name, value in self.coefficients if value]
+        return [each for each in self.coefficients if each[1] or each[0] in self.chosen]
 
     @property
     def noise_interval(self) -> NoiseInterval | None:

@@ -86,7 +86,9 @@ class L1Ball(Domain):
     def _project(self, points: Floats) -> Floats:
         bounded, free = np.split(points, [self.d - self.free], axis=-1)
         outside = vector_norm(bounded, 1) > self.norm_bound
-        nearest = np.copysign(project_to_total(np.abs(bounded), self.norm_bound), bounded)
+        sizes = np.abs(bounded)
+        # From outside no coordinate grows; rounding must not make zeros grow either.
+        nearest = np.copysign(np.minimum(project_to_total(sizes, self.norm_bound), sizes), bounded)
         return np.concatenate([np.where(outside, nearest, bounded), free], axis=-1)
 
     def _require_bounded(self) -> None:

@@ -23,6 +23,7 @@ from dpfit.core import Algorithm, Answer, Example, Mechanism, Plan, Run, Step
 from dpfit.data.chunk import Chunk
 from dpfit.data.dataset import Dataset, InMemory
 from dpfit.data.view import View, require_records
+from dpfit.kernels.rows import is_compressed
 from dpfit.noise import INTEGERS, add_gaussian, add_laplace
 from dpfit.privacy import Assumption, Basis, Budget, calibrate
 from dpfit.privacy.event import Event, Gaussian, Laplace
@@ -101,14 +102,19 @@ class PrivateBounds(Mechanism):
 
     def _counts_of(self, chunk: Chunk) -> NDArray[np.int64]:
         total = np.zeros((self.query.number, len(EDGES) + 1), dtype=np.int64)
+        labels = np.asarray(chunk.labels, dtype=np.float64)
+        # A record without an outcome counts nowhere, as in the fit that follows.
+        known = ~np.isnan(labels)
+        if self.query.labels:
+            total[-1] = _histogram(labels[known])
+        if is_compressed(chunk.rows):
+            total[: self.query.columns] += _sparse_histograms(chunk.rows, known, self.query.columns)
+            return total
         for start in range(0, len(chunk), _ROWS):
-            rows = chunk.rows[start : start + _ROWS, : self.query.columns]
-            rows = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
-            labels = np.asarray(chunk.labels[start : start + _ROWS], dtype=np.float64)
-            # A record without an outcome counts nowhere, as in the fit that follows.
-            known = ~np.isnan(labels)
-            columns = [*rows[known].T, labels[known]] if self.query.labels else rows[known].T
-            total += np.array([_histogram(column) for column in columns], dtype=np.int64)
+            rows = np.asarray(chunk.rows[start : start + _ROWS, : self.query.columns])
+            columns = rows[known[start : start + _ROWS]].T
+            for column, values in enumerate(columns):
+                total[column] += _histogram(values)
         return total
 
     def noisy_counts(self, data: Dataset, run: Run) -> Floats:
@@ -144,6 +150,32 @@ def _histogram(values: NDArray[Any]) -> NDArray[np.int64]:
     values = np.asarray(values, dtype=np.float64)
     finite = values[~np.isnan(values)]
     return np.bincount(np.searchsorted(EDGES, finite, side="right"), minlength=len(EDGES) + 1)
+
+
+def _sparse_histograms(rows: Any, known: NDArray[np.bool_], columns: int) -> NDArray[np.int64]:
+    """Return the histograms of compressed rows; memory follows the stored entries.
+
+    Entries of one cell are added up first: else a record would count more than once in a column.
+    """
+    # A matrix of its own: flags of the caller's one may deny that cells are stored twice.
+    parts = (rows.data.copy(), rows.indices.copy(), rows.indptr.copy())
+    cells = type(rows)(parts, shape=rows.shape)
+    cells.sum_duplicates()
+    cells.prune()
+    owners = np.repeat(np.arange(rows.shape[0]), np.diff(cells.indptr))
+    kept = known[owners] & (cells.indices >= 0) & (cells.indices < columns)
+    places = cells.indices[kept].astype(np.int64)
+    values = np.asarray(cells.data[kept], dtype=np.float64)
+    buckets = np.searchsorted(EDGES, values, side="right")
+    size = len(EDGES) + 1
+    number = ~np.isnan(values)
+    counts = np.bincount(places[number] * size + buckets[number], minlength=columns * size)
+    counts = counts.reshape(columns, size)
+    # What is not stored is zero.
+    counts[:, np.searchsorted(EDGES, 0.0, side="right")] += known.sum() - np.bincount(
+        places, minlength=columns
+    )
+    return counts
 
 
 def _range(counts: Floats) -> tuple[float, float]:

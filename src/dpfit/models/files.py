@@ -6,7 +6,7 @@ There is no pickle.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,11 +26,20 @@ from dpfit.privacy import Budget, Guarantee
 from dpfit.privacy.event import Composed, Event
 from dpfit.privacy.spec import Json, digest, from_json
 from dpfit.privacy.validate import integer, non_negative
+from dpfit.solvers.gradient.sparse_descent import number_of_candidates
 
 FORMAT = "dpfit model 2"
 OLD_FORMAT = "dpfit model 1"
 _NOT_SAVED = ("ledger", "public", "random_state", *FORMER)
-_ARRAYS = ("weights_", "coef_", "intercept_", "classes_", "feature_names_in_", "location_")
+_ARRAYS = (
+    "weights_",
+    "coef_",
+    "intercept_",
+    "classes_",
+    "feature_names_in_",
+    "location_",
+    "chosen_indices_",
+)
 
 
 class ModelFileDamaged(ValueError):
@@ -161,7 +170,11 @@ def _content(model: PrivateEstimator) -> dict[str, Json]:
         "format": FORMAT,
         "model": type(model).__name__,
         "parameters": params,
-        "fitted": {key: _array(getattr(model, key)) for key in _ARRAYS if hasattr(model, key)},
+        "fitted": {
+            key: _array(getattr(model, key))
+            for key in _ARRAYS
+            if getattr(model, key, None) is not None
+        },
         "n_features": int(model.n_features_in_),
         "n_iter": int(model.n_iter_),
         "private": bool(model.private_),
@@ -189,6 +202,8 @@ def _model(content: dict[str, Json]) -> PrivateEstimator:
     model.guarantee_ = model._shown(model.plan_)
     model.scaling_ = from_json(content["scaling"], Scaling)
     _check_shapes(model)
+    if isinstance(model, PrivateModel):
+        _check_choice(model, fitted.keys())
     _check_parameters(model)
     return model
 
@@ -212,6 +227,24 @@ def _check_shapes(model: PrivateEstimator) -> None:
         if isinstance(model, PrivateClassifier):
             fits &= np.array_equal(sorted_classes(model.classes_), model.classes_)
     if not fits:
+        raise ValueError("parts of the model do not fit each other")
+
+
+def _check_choice(model: PrivateModel, stored: Container[str]) -> None:
+    """Refuse chosen columns that the plan cannot have chosen.
+
+    Files of earlier versions have none: columns with a coefficient take their place.
+    """
+    candidates = number_of_candidates(model.plan_)
+    fitted = np.flatnonzero(model.weights_.ravel()[: candidates or 0])
+    if "chosen_indices_" not in stored:
+        model.chosen_indices_ = None if candidates is None else fitted
+        return
+    chosen = model.chosen_indices_
+    if candidates is None or chosen is None or chosen.dtype != np.int64 or chosen.ndim != 1:
+        raise ValueError("parts of the model do not fit each other")
+    known = bool(np.isin(fitted, chosen).all()) and np.array_equal(np.unique(chosen), chosen)
+    if not known or (len(chosen) and not 0 <= chosen[0] <= chosen[-1] < candidates):
         raise ValueError("parts of the model do not fit each other")
 
 

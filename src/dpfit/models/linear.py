@@ -43,9 +43,10 @@ from dpfit.models.request import LossObjective, Request, named_solver
 from dpfit.models.row_norm import TUNING as ROW_NORM
 from dpfit.models.row_norm import longest_row, norm_of_uniform_rows
 from dpfit.models.scaling import Scaling
+from dpfit.models.summary import Summary, summarize
 from dpfit.privacy import Budget
 from dpfit.privacy.validate import integer, option, positive
-from dpfit.solvers.gradient.sparse_descent import number_of_candidates
+from dpfit.solvers.gradient.sparse_descent import released_columns
 
 
 @dataclass(eq=False, repr=False)
@@ -438,20 +439,39 @@ class PrivateModel(PrivateEstimator):
             require_numbers("X", X, axes=2)
         return self.scaling_.rows(self._known_rows(X), finite=True)
 
+    def _set_fitted(self, release: Release, scaling: Scaling) -> None:
+        super()._set_fitted(release, scaling)
+        self.chosen_indices_ = released_columns(release)
+
     @property
     def chosen_columns_(self) -> tuple[str | int, ...] | None:
-        """Names of the columns that were chosen and fitted, numbers if they have no names.
+        """Names of the columns that were chosen privately and fitted, in the order of the table.
 
-        None if the solver chooses no columns. A chosen column whose coefficient is zero is left
-        out.
+        They are numbers if the columns have no names, and None if the solver chooses no columns.
+        The choice is released: a chosen column may have a coefficient of zero.
         """
         check_is_fitted(self)
-        candidates = number_of_candidates(self.plan_)
-        if candidates is None:
+        if self.chosen_indices_ is None:
             return None
-        chosen = np.flatnonzero(np.atleast_2d(self.coef_)[0, :candidates]).tolist()
+        return tuple(self._column_name(column) for column in self.chosen_indices_.tolist())
+
+    def _column_name(self, column: int) -> str | int:
+        """Return the name of a coefficient's column, or its number if it has none."""
         names = getattr(self, "feature_names_in_", None)
-        return tuple(chosen if names is None else (str(names[column]) for column in chosen))
+        names = names if self.schema is None else self.schema.names
+        return column if names is None else str(names[column])
+
+    def summary(self) -> Summary:
+        """Return coefficients by column, chosen columns and guarantee; it prints as a table.
+
+        >>> X = np.linspace(-1, 1, 20_000)[:, None]
+        >>> from dpfit.models import LogisticRegression
+        >>> model = LogisticRegression(1.0, bounds=(-1, 1)).fit(X, X[:, 0] > 0)
+        >>> [name for name, values in model.summary().coefficients]
+        ['column 0', 'intercept']
+        """
+        check_is_fitted(self)
+        return summarize(self)
 
     def noise_interval(self, level: float = 0.95) -> NoiseInterval:
         """Return intervals for noiseless coefficients and intercepts, each at ``level``.

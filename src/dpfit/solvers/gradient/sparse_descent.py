@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpfit.core import (
     Algorithm,
@@ -23,6 +24,7 @@ from dpfit.core import (
     Example,
     Minimize,
     Plan,
+    Release,
     Risk,
     Run,
     Stage,
@@ -319,3 +321,11 @@ def number_of_candidates(plan: Plan) -> int | None:
         if isinstance(one, ChosenColumns):
             return one.ball.d - one.ball.free
     return None
+
+
+def released_columns(release: Release) -> NDArray[np.int64] | None:
+    """Return the chosen columns that a release tells, increasing; None if it tells none."""
+    if number_of_candidates(release.plan) is None:
+        return None
+    named = {name.split(".")[-1]: value for name, value in release.stages.items()}
+    return np.sort(np.asarray(named[COLUMNS], dtype=np.int64)) if COLUMNS in named else None
