@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from dpfit.cli.stream import chart
+from dpfit.core.store import StateFile
 from dpfit.data.schema import Category, Number, Schema
-from dpfit.ledger import Ledger
+from dpfit.ledger import DatasetAccount, Ledger, LedgerUnavailable
 from dpfit.privacy import Budget
 from dpfit.queries.continual import ContinualCounts, Measures
 
@@ -64,6 +65,35 @@ def test_a_step_is_answered_once(place, opened, dpfit):
     assert kinds(place) == ["register", "reserve"]
 
 
+def test_an_answer_that_was_not_stored_is_not_printed(place, opened, dpfit, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(StateFile, "write", _full)
+        refused = dpfit("stream", "add", opened, place / "1.csv", "--step", 1, "--json")
+    assert refused.exit_code != 0
+    assert not refused.stdout
+    assert "cannot be used" in refused.stderr
+    # The ledger is out of reach after the state file was written: the answer is that of the file.
+    with monkeypatch.context() as patched:
+        patched.setattr(DatasetAccount, "advance", _locked_from_step_1)
+        withheld = dpfit("stream", "add", opened, place / "1.csv", "--step", 1, "--json")
+    assert withheld.exit_code != 0
+    assert not withheld.stdout
+    stored = json.loads((opened / "state").read_text().splitlines()[-1].partition(" ")[2])
+    shown = dpfit("stream", "add", opened, place / "gone.csv", "--step", 1, "--json")
+    value = json.loads(shown.stdout)["estimates"]["total"][1]["value"]
+    assert value == stored["last"]["$array"][0]
+    assert kinds(place) == ["register", "reserve"]
+
+
+def _full(*arguments, **facts):
+    raise OSError("no space left on device")
+
+
+def _locked_from_step_1(account, token, step, mark, previous):
+    if step:
+        raise LedgerUnavailable("locked")
+
+
 def test_totals_are_near_the_truth_and_within_their_intervals(place, opened, dpfit):
     for day in range(1, 5):
         assert dpfit("stream", "add", opened, place / f"{day}.csv").exit_code == 0
@@ -99,7 +129,7 @@ def test_a_copy_of_the_folder_gives_no_step_a_second_answer(place, opened, dpfit
     shutil.copytree(opened, place / "copy")
     assert dpfit("stream", "add", opened, place / "1.csv").exit_code == 0
     refused = dpfit("stream", "add", place / "copy", place / "2.csv")
-    assert refused.exit_code == 1
+    assert refused.exit_code != 0
     assert "copy or a backup" in refused.stderr
 
 
@@ -118,7 +148,7 @@ def test_a_budget_that_is_gone_opens_nothing(place, opened, dpfit):
         "--steps", 4, "--epsilon", 5, "--delta", "1e-6", "--ledger", place / "book",
         "--dataset", "visits",
     )  # fmt: skip
-    assert refused.exit_code == 1
+    assert refused.exit_code != 0
     assert not (place / "t").exists()
     assert kinds(place) == ["register", "reserve"]
 
