@@ -214,6 +214,18 @@ def test_a_record_that_adds_nothing_does_not_round_the_others_elsewhere(head):
     assert np.abs(whole - rest).max() <= 1
 
 
+def test_no_sum_depends_on_the_number_of_threads(monkeypatch):
+    loss, rng = DenseLayers((40,), "squared"), np.random.default_rng(6)
+    rows, labels = rng.normal(size=(6000, 2)), rng.normal(size=6000)
+    theta = rng.normal(size=loss.size(2))
+    found = []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", threads)
+        steps = clipped_sum(rows, labels, theta, loss, clip=CLIP, grid=GRID)
+        found.append((*steps, *gradient(rows, labels, theta, loss)[1]))
+    np.testing.assert_array_equal(found[1:], found[:1] * 2)
+
+
 def test_a_grid_that_leaves_no_room_for_rounding_is_refused():
     with pytest.raises(ValueError, match="the grid must have a step of at most"):
         clipped_sum(ROWS, LABELS, point(HEADS["squared"]), HEADS["squared"], clip=1.0, grid=Grid(0))

@@ -65,15 +65,17 @@ def gradients(
     sums: Floats,
 ) -> None:
     """Add values and gradients of blocks ``first .. last``; an inverse step rounds their sums."""
-    start, stop, clip = first * count // each, last * count // each, Limits(*bounds).clip
+    clip = Limits(*bounds).clip
     rows, labels, usable = _buffers(X)
     buffers = Buffers.of(loss.sizes(width_of(X)), CHUNK)
     points = [loss.layers(theta, width_of(X)) for theta in thetas]
     unit = clip if math.isfinite(clip) else 1.0
-    for low in range(start, stop, CHUNK):
-        size = min(CHUNK, stop - low)
-        # Whole steps are exact in any block; a block gets no more records than it is made for.
-        b = first + (low - start) * (last - first) // max(1, stop - start)
+    chunks = (
+        (b, low, min(CHUNK, (b + 1) * count // each - low))
+        for b in range(first, last)
+        for low in range(b * count // each, (b + 1) * count // each, CHUNK)
+    )
+    for b, low, size in chunks:
         write_guarded(X, y, picks, low, bounds, rows[:size], labels[:size], usable[:size])
         for k, theta in enumerate(thetas):
             found = chunk_sum(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import Any, Unpack
@@ -30,7 +31,7 @@ from dpfit.kernels.bounds import Guards, limits, most_entry
 from dpfit.kernels.fixed_point import coarser, inverse_step, rounded_sums, total
 from dpfit.kernels.rounding import pairwise
 from dpfit.kernels.rows import LARGEST_BLOCK, as_labels, as_points, as_rows, blocks, pieces
-from dpfit.kernels.threads import spread
+from dpfit.kernels.threads import one_blas_thread, spread
 from dpfit.losses.base import Loss
 from dpfit.losses.custom import DeclaredLoss, JaxLoss
 from dpfit.losses.dense import DenseLayers
@@ -66,7 +67,8 @@ class _Loop:
     each_record: Callable[..., Floats] | None = None
     """What returns the gradient of each record in whole steps, if it is faster than the loop."""
     rounds_sums: bool = False
-    """Whether sums of several records are rounded, and not each record (`rounded_sums`)."""
+    """Whether sums of several records are rounded, not each record (`rounded_sums`). They are
+    products by BLAS, in one thread for each block."""
 
 
 @singledispatch
@@ -426,8 +428,11 @@ def _block_sums(
         # Loops of the interpreter have no threads: few blocks, so that fewer sums are added.
         few = max(1, -(-count // (LARGEST_BLOCK // 2)))
         each = blocks(count, points.size) if loop.compiled else few
+        if loop.rounds_sums:
+            each = max(1, min(blocks(count, points.size), -(-count // dense.CHUNK)))
         values, sums = np.zeros((each, len(points))), np.zeros((each, *turned.shape))
-        work = count * width if loop.compiled else 0
+        # Products take about as long for eight parameters as reading one entry does.
+        work = count * (width if loop.compiled else points.size * loop.rounds_sums // 8)
         common = (
             part,
             labels,
@@ -440,7 +445,8 @@ def _block_sums(
             inverse,
             bool(valued),
         )
-        spread(loop.run, each, work, *common, values, sums)
+        with one_blas_thread() if loop.rounds_sums else nullcontext():
+            spread(loop.run, each, work, *common, values, sums)
         yield values, _turned(sums, 1)
 
 

@@ -9,10 +9,12 @@ survive a fork, and they compile in less than half the time.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import numba
@@ -63,3 +65,38 @@ def spread(loop: Callable[..., None], blocks: int, work: int, *arguments: Any) -
 def _pool(process: int, threads: int) -> Executor:
     """The threads of a process: a child that was forked has none of its parent's."""
     return ThreadPoolExecutor(threads, thread_name_prefix="dpfit")
+
+
+class _Limit:
+    """The limit on the threads of BLAS, and how many passes hold it."""
+
+    lock = Lock()
+    holders = 0
+    limiter: Any = None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let BLAS compute in the thread that calls it; the last one to leave restores its threads.
+
+    The threads of BLAS wait by spinning: beside those of `spread`, or on a busy machine, products
+    of small matrices take several times as long.
+    """
+    with _Limit.lock:
+        if not _Limit.holders:
+            _Limit.limiter = _controller().limit(limits=1, user_api="blas")
+        _Limit.holders += 1
+    try:
+        yield
+    finally:
+        with _Limit.lock:
+            _Limit.holders -= 1
+            if not _Limit.holders:
+                _Limit.limiter.restore_original_limits()
+
+
+@lru_cache(maxsize=1)
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
