@@ -49,6 +49,9 @@ benchmarks: .venv/dev
 	$(BIN)/python benchmarks/one_pass.py
 	$(BIN)/python benchmarks/streams.py
 	$(BIN)/python benchmarks/users.py
+	$(BIN)/python benchmarks/robust.py
+	$(BIN)/python benchmarks/bounded.py
+	$(BIN)/python benchmarks/start.py
 
 .venv/python:
 	$(PYTHON) -m venv .venv
