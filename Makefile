@@ -52,6 +52,8 @@ benchmarks: .venv/dev
 	$(BIN)/python benchmarks/users.py
 	$(BIN)/python benchmarks/nonconvex.py
 	$(BIN)/python benchmarks/robust.py
+	$(BIN)/python benchmarks/bounded.py
+	$(BIN)/python benchmarks/start.py
 
 .venv/python:
 	$(PYTHON) -m venv .venv
