@@ -19,6 +19,8 @@ from dpfit.mechanisms.aggregates.contribution import Gradient
 from dpfit.mechanisms.aggregates.sampling import FixedSize
 from dpfit.mechanisms.aggregates.user_means import Query, Rows, UserMean
 from dpfit.mechanisms.aggregates.user_vectors import UserVectors, stage_fractions
+from dpfit.mechanisms.filtered_mean import filtered_mean
+from dpfit.mechanisms.filtered_means import filtered_means
 from dpfit.mechanisms.staged_user_mean import stage_radii, staged_user_mean
 from dpfit.mechanisms.user_mean import user_mean
 from dpfit.mechanisms.user_means import user_means
@@ -199,6 +201,37 @@ def test_queries_are_answered_by_the_mean_over_users():
     assert interaction.done
     with pytest.raises(InteractionClosed):
         interaction.step()
+
+
+@pytest.mark.parametrize("algorithm", [user_means, filtered_means], ids=lambda a: a.name)
+def test_that_queries_read_one_user_at_a_time_is_declared(algorithm):
+    problem = Interact(n=800, workload=UserVectors(1, 5.0, spread=1.0), rounds=2)
+    paid = Budget(epsilon=1.0, delta=1e-6, unit="user")
+    plan = algorithm.plan(problem, paid)
+    assert user_means_file.OWN_ROWS in plan.guarantee.basis.assumptions
+    assert user_means_file.OWN_ROWS.status == "declared"
+    assert "from the rows and labels of this user alone" in plan.explain()
+    for one in (user_mean, staged_user_mean, filtered_mean):
+        whole = one.plan(Answer(n=800, workload=problem.workload), paid)
+        assert user_means_file.OWN_ROWS not in whole.guarantee.basis.assumptions
+
+
+def test_a_query_that_keeps_something_of_a_user_breaks_what_is_declared():
+    """What is kept of one user counts for all others, too: the sum moves four times as far."""
+    data, totals = people(users=8), []
+    for sign in (1.0, -1.0):
+        rows = np.where((np.asarray(data.users) == "0")[:, None], sign * 9.0, data.matrix)
+        kept = []
+
+        def vector(rows, labels, kept=kept):
+            kept.append(rows[0])
+            return kept[0]
+
+        view = View(InMemory(rows, data.labels, data.users), "replace", "user", Source(1))
+        asked = UserMean(Query(vector, 3), 0.5)
+        grid, allowed = ClippedMean(8, 1.0, 1, "replace", per="user").scale(asked)
+        totals.append(grid.values(asked.total(view, grid)))
+    assert np.linalg.norm(totals[0] - totals[1]) > 4 * allowed
 
 
 # Attacks and planted faults.
