@@ -64,6 +64,56 @@ def test_without_clipping_the_error_is_the_gaussian_of_the_plan(relation):
         assert not 1e-3 < stats.chi2.cdf(spread * factor**2, 1200) < 1 - 1e-3
 
 
+def assert_chi_square(errors, deviation):
+    """False alarm 2e-6; a standard deviation that is 10% off fails."""
+    spread, degrees = np.sum(np.square(errors)) / deviation**2, np.size(errors)
+    assert 1e-6 < stats.chi2.cdf(spread, degrees) < 1 - 1e-6
+    for factor in (0.9, 1.1):
+        assert not 1e-6 < stats.chi2.cdf(spread * factor**2, degrees) < 1 - 1e-6
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_without_clipping_the_error_of_stages_is_the_gaussian_of_the_last_one(relation):
+    """Half of squared mu is for the last stage, whose centre is the release before."""
+    data, problem = people(d=16), Answer(n=30, workload=UserVectors(16, 5.0, spread=2.0))
+    plan = staged_user_mean.plan(problem, budget(relation, mu=20.0))
+    moved = 2 if relation == "replace" else 1
+    noise = [moved * 5.0 / 30 * 2 / 20]  # a quarter of squared mu for each of the first two
+    radii = [5.0]
+    for fraction in (0.25, 0.5):
+        radii.append(2.0 + 1.3 * noise[-1] * math.sqrt(16))
+        noise.append(moved * radii[-1] / 30 / (20 * math.sqrt(fraction)))
+    assert plan.mechanism.radii == pytest.approx(radii, rel=1e-6)
+    expected = means_of(data).mean(axis=0)
+    errors = [plan.run(data, random_state=seed).value - expected for seed in range(250)]
+    assert_chi_square(errors, noise[-1])
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_without_clipping_the_error_of_a_query_is_its_share_of_the_gaussian(relation):
+    """Three queries, plain, of a function and around a centre, each with a third of squared mu."""
+    data, problem = people(d=6), Interact(n=30, workload=UserVectors(6, 5.0), rounds=3)
+    plan = user_means.plan(problem, budget(relation), radius=3.0)
+    moved = 2 if relation == "replace" else 1
+    deviation, expected = moved * 3.0 / 30 * math.sqrt(3), means_of(data).mean(axis=0)
+    queries = (
+        None,
+        lambda rows, labels: rows.mean(axis=0),
+        Query(lambda rows, labels: 100 + rows.mean(axis=0), 6, np.full(6, 100.5)),
+    )
+    answers = np.array(
+        [plan.run(data, queries=queries, random_state=seed).value for seed in range(90)]
+    )
+    answers[:, 2] -= 100
+    for asked in range(3):
+        assert (
+            1e-6
+            < stats.chi2.cdf(((answers[:, asked] - expected) ** 2).sum() / deviation**2, 540)
+            < 1 - 1e-6
+        )
+    assert_chi_square(answers - expected, deviation)
+
+
 def largest_move(relation, trials=150):
     """Largest move of a sum by one user, over what is charged.
 
@@ -377,13 +427,17 @@ def test_noisy_gd_plans_for_users_under_both_relations():
 
 
 def one_against_twelve(relation):
-    """All eight rows of one user pull against those of the others; they turn, or leave."""
+    """All eight rows of one user pull against those of the others; they turn, or leave.
+
+    Under replace-one the rows that turn have another user id, which sorts before the others.
+    """
     problem = Minimize(n=13, loss=Logistic(), bounds=Bounds(1.0), n_features=1, rows_per_user=8)
     rows, ids = np.ones((20, 1)), np.append(np.arange(12), np.full(8, 50))
     data = InMemory(rows, np.ones(20), ids)
     if relation == "add_remove":
         return problem, data, data.rows(np.arange(12))
-    return problem, data, InMemory(rows, np.append(np.ones(12), -np.ones(8)), ids)
+    other = np.append(np.arange(12), np.full(8, -7))
+    return problem, data, InMemory(rows, np.append(np.ones(12), -np.ones(8)), other)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -405,7 +459,8 @@ def test_dp_sgd_samples_users_and_a_fifth_of_its_noise_is_caught(relation):
     """The rows of all other users are zero."""
     problem, *pair = one_against_twelve(relation)
     alone = [
-        replace(each, matrix=each.matrix * (each.users.astype(int) == 50)[:, None]) for each in pair
+        replace(each, matrix=each.matrix * np.isin(each.users, ["50", "-7"])[:, None])
+        for each in pair
     ]
     paid = Budget(epsilon=2.0, delta=1e-3, relation=relation, unit="user")
     plan = dp_sgd.plan(problem, paid, steps=4, batch=11.7)
