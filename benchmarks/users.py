@@ -250,6 +250,40 @@ OVERHEAD = {
 }
 
 
+SENSITIVITIES = {
+    2 / 3: (24.0, 24.0),
+    0.75: (16.0, 16.0),
+    0.80: (13.3, 13.3),
+    0.85: (11.4, 11.4),
+    0.90: (10.0, 9.00),
+    0.95: (8.89, 6.22),
+    0.98: (8.33, 4.83),
+}
+"""Sensitivity of the filtered mean in radii / n by the floor / n, with two radii and with one."""
+
+
+def beyond_rounding(found: float, tabulated: float) -> float:
+    """Relative distance from a table's entry, less half of its last digit."""
+    half = 0.5 * 10.0 ** -len(f"{tabulated}".split(".")[1])
+    return max(0.0, abs(found - tabulated) - half) / tabulated
+
+
+def sensitivities() -> list[dict[str, Any]]:
+    """Largest relative distance from the tabulated sensitivities; n is large."""
+    n, worst = 10**6, 0.0
+    for share, tabulated in SENSITIVITIES.items():
+        floor = share * n
+        tops = np.linspace(n // 2 + 1, n, 4000)
+        ramps = [
+            [inlier_levels.Ramp(n // 2, math.floor(floor) - 1, True)],
+            [inlier_levels.Ramp(n // 2, int(top), False) for top in tops],
+        ]
+        for each, expected in zip(ramps, tabulated, strict=True):
+            found = n * min(inlier_levels.sensitivity(n, floor, ramp) for ramp in each)
+            worst = max(worst, beyond_rounding(found, expected))
+    return [{"name": "sensitivity, largest relative distance", "value": worst, "target": 0.01}]
+
+
 def calibration() -> list[dict[str, Any]]:
     """Largest relative distance from the tabulated overhead over clipping, rounding apart.
 
@@ -264,8 +298,7 @@ def calibration() -> list[dict[str, Any]]:
                 worst = max(worst, 0.0 if expected is None and levels is None else math.inf)
                 continue
             ratio = levels.noise * n * gaussian.mu(epsilon, 1e-6) / (2 * math.sqrt(rounds))
-            half = 0.5 * 10.0 ** -len(f"{expected}".split(".")[1])
-            worst = max(worst, max(0.0, abs(ratio - expected) - half) / expected)
+            worst = max(worst, beyond_rounding(ratio, expected))
     return [{"name": "calibration, largest relative distance", "value": worst, "target": 0.01}]
 
 
@@ -306,31 +339,43 @@ def speed(repeats: int) -> list[dict[str, Any]]:
 def slope(runs: int) -> list[dict[str, Any]]:
     """How the privacy error of a descent falls with the rows of a user.
 
-    The error is the distance of the noisy fit from the same descent with hardly any noise. All
-    sizes take the same steps, so that only the clip norm of the plan differs.
+    The error is the distance of the noisy fit from the same descent with hardly any noise. With
+    the same steps for all sizes only the clip norm of the plan differs; the shipped plan has steps
+    and shrinkage of its own for each size.
     """
+    schedule = Schedule(300, momentum=0.8, average=0.6)
+
+    def same_steps(plan: Plan) -> Plan:
+        moves = replace(plan.mechanism.optimizer, schedule=schedule, step_size=2.0, shrinkage=0.0)
+        mean = replace(plan.mechanism.aggregate, schedule=schedule)
+        return replace(plan, mechanism=replace(plan.mechanism, aggregate=mean, optimizer=moves))
+
+    return [
+        slope_of("slope of the privacy error against rows a user", same_steps, runs),
+        slope_of("the same slope, shipped steps", lambda plan: plan, runs),
+    ]
+
+
+def slope_of(name: str, change: Callable[[Plan], Plan], runs: int) -> dict[str, Any]:
+    """Return the slope for plans on user means that are changed in one way."""
     sizes, distances = (4, 16, 64), []
     for rows in sizes:
         gaps = []
         for seed in range(runs):
             people = People(seed, np.full(1000, rows), 20)
-            plan = by_means(people)
-            schedule = Schedule(300, momentum=0.8, average=0.6)
-            moves = replace(
-                plan.mechanism.optimizer, schedule=schedule, step_size=2.0, shrinkage=0.0
-            )
-            mean = replace(plan.mechanism.aggregate, schedule=schedule)
+            plan = change(by_means(people))
+            quiet = replace(plan.mechanism.aggregate, noise_multiplier=1e-4)
             values = [
-                replace(plan, mechanism=replace(plan.mechanism, aggregate=each, optimizer=moves))
-                .run(people.data(), random_state=seed)
-                .value
-                for each in (mean, replace(mean, noise_multiplier=1e-4))
+                each.run(people.data(), random_state=seed).value
+                for each in (
+                    plan,
+                    replace(plan, mechanism=replace(plan.mechanism, aggregate=quiet)),
+                )
             ]
             gaps.append(np.linalg.norm(values[0] - values[1]))
         distances.append(float(np.sqrt(np.mean(np.square(gaps)))))
     found = float(np.polyfit(np.log(sizes), np.log(distances), 1)[0])
-    return [{"name": "slope of the privacy error against rows a user", "value": found,
-             "target": [-0.6, -0.4], "errors": distances}]  # fmt: skip
+    return {"name": name, "value": found, "target": [-0.6, -0.4], "errors": distances}
 
 
 CHOICES: tuple[tuple[int, int, int, float, int], ...] = (
@@ -351,9 +396,10 @@ CHOICES: tuple[tuple[int, int, int, float, int], ...] = (
 def choices(runs: int) -> list[dict[str, Any]]:
     """How often a model takes the better of the two ways: both are run.
 
-    Ways within 10% of each other, or within two standard errors, count as equal.
+    Ways within 10% of each other, or within two standard errors, count as equal: ``ties`` says how
+    many of the right choices are of this kind.
     """
-    right, details = 0, []
+    right, ties, details = 0, 0, []
     for n, rows, d, apart, most in CHOICES:
         facts = {"max_rows_per_user": most, "rows_per_user": rows, "n_users": n}
         model = LogisticRegression(
@@ -376,10 +422,11 @@ def choices(runs: int) -> list[dict[str, Any]]:
         errors = np.mean(gaps, axis=0)
         doubt = 2 * np.std(np.subtract(*np.transpose(gaps))) / math.sqrt(runs)
         equal = abs(errors[0] - errors[1]) <= max(0.1 * min(errors), doubt)
+        ties += bool(equal)
         right += bool(equal or (errors[0] < errors[1]) == takes_means)
         details.append([n, rows, d, apart, most, bool(takes_means), *map(float, errors)])
     return [{"name": "auto takes the better way, of 10", "value": right, "target": 9,
-             "details": details}]  # fmt: skip
+             "ties": ties, "details": details}]  # fmt: skip
 
 
 TUNED: tuple[tuple[int, int, int, float, float], ...] = (
@@ -428,7 +475,7 @@ def judged(row: dict[str, Any]) -> list[Bar]:
 
 
 PARTS: dict[str, Callable[[bool], list[dict[str, Any]]]] = {
-    "calibration": lambda quick: calibration(),
+    "calibration": lambda quick: sensitivities() + calibration(),
     "means": lambda quick: means(5 if quick else 20),
     "speed": lambda quick: speed(5 if quick else 15),
     "slope": lambda quick: slope(3 if quick else 20),

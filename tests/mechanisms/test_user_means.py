@@ -19,6 +19,8 @@ from dpfit.mechanisms.aggregates.contribution import Gradient
 from dpfit.mechanisms.aggregates.sampling import FixedSize
 from dpfit.mechanisms.aggregates.user_means import Query, Rows, UserMean
 from dpfit.mechanisms.aggregates.user_vectors import UserVectors, stage_fractions
+from dpfit.mechanisms.filtered_mean import filtered_mean
+from dpfit.mechanisms.filtered_means import filtered_means
 from dpfit.mechanisms.staged_user_mean import stage_radii, staged_user_mean
 from dpfit.mechanisms.user_mean import user_mean
 from dpfit.mechanisms.user_means import user_means
@@ -60,6 +62,56 @@ def test_without_clipping_the_error_is_the_gaussian_of_the_plan(relation):
     assert 1e-6 < stats.chi2.cdf(spread, 1200) < 1 - 1e-6
     for factor in (0.9, 1.1):
         assert not 1e-3 < stats.chi2.cdf(spread * factor**2, 1200) < 1 - 1e-3
+
+
+def assert_chi_square(errors, deviation):
+    """False alarm 2e-6; a standard deviation that is 10% off fails."""
+    spread, degrees = np.sum(np.square(errors)) / deviation**2, np.size(errors)
+    assert 1e-6 < stats.chi2.cdf(spread, degrees) < 1 - 1e-6
+    for factor in (0.9, 1.1):
+        assert not 1e-6 < stats.chi2.cdf(spread * factor**2, degrees) < 1 - 1e-6
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_without_clipping_the_error_of_stages_is_the_gaussian_of_the_last_one(relation):
+    """Half of squared mu is for the last stage, whose centre is the release before."""
+    data, problem = people(d=16), Answer(n=30, workload=UserVectors(16, 5.0, spread=2.0))
+    plan = staged_user_mean.plan(problem, budget(relation, mu=20.0))
+    moved = 2 if relation == "replace" else 1
+    noise = [moved * 5.0 / 30 * 2 / 20]  # a quarter of squared mu for each of the first two
+    radii = [5.0]
+    for fraction in (0.25, 0.5):
+        radii.append(2.0 + 1.3 * noise[-1] * math.sqrt(16))
+        noise.append(moved * radii[-1] / 30 / (20 * math.sqrt(fraction)))
+    assert plan.mechanism.radii == pytest.approx(radii, rel=1e-6)
+    expected = means_of(data).mean(axis=0)
+    errors = [plan.run(data, random_state=seed).value - expected for seed in range(250)]
+    assert_chi_square(errors, noise[-1])
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_without_clipping_the_error_of_a_query_is_its_share_of_the_gaussian(relation):
+    """Three queries, plain, of a function and around a centre, each with a third of squared mu."""
+    data, problem = people(d=6), Interact(n=30, workload=UserVectors(6, 5.0), rounds=3)
+    plan = user_means.plan(problem, budget(relation), radius=3.0)
+    moved = 2 if relation == "replace" else 1
+    deviation, expected = moved * 3.0 / 30 * math.sqrt(3), means_of(data).mean(axis=0)
+    queries = (
+        None,
+        lambda rows, labels: rows.mean(axis=0),
+        Query(lambda rows, labels: 100 + rows.mean(axis=0), 6, np.full(6, 100.5)),
+    )
+    answers = np.array(
+        [plan.run(data, queries=queries, random_state=seed).value for seed in range(90)]
+    )
+    answers[:, 2] -= 100
+    for asked in range(3):
+        assert (
+            1e-6
+            < stats.chi2.cdf(((answers[:, asked] - expected) ** 2).sum() / deviation**2, 540)
+            < 1 - 1e-6
+        )
+    assert_chi_square(answers - expected, deviation)
 
 
 def largest_move(relation, trials=150):
@@ -199,6 +251,37 @@ def test_queries_are_answered_by_the_mean_over_users():
     assert interaction.done
     with pytest.raises(InteractionClosed):
         interaction.step()
+
+
+@pytest.mark.parametrize("algorithm", [user_means, filtered_means], ids=lambda a: a.name)
+def test_that_queries_read_one_user_at_a_time_is_declared(algorithm):
+    problem = Interact(n=800, workload=UserVectors(1, 5.0, spread=1.0), rounds=2)
+    paid = Budget(epsilon=1.0, delta=1e-6, unit="user")
+    plan = algorithm.plan(problem, paid)
+    assert user_means_file.OWN_ROWS in plan.guarantee.basis.assumptions
+    assert user_means_file.OWN_ROWS.status == "declared"
+    assert "from the rows and labels of this user alone" in plan.explain()
+    for one in (user_mean, staged_user_mean, filtered_mean):
+        whole = one.plan(Answer(n=800, workload=problem.workload), paid)
+        assert user_means_file.OWN_ROWS not in whole.guarantee.basis.assumptions
+
+
+def test_a_query_that_keeps_something_of_a_user_breaks_what_is_declared():
+    """What is kept of one user counts for all others, too: the sum moves four times as far."""
+    data, totals = people(users=8), []
+    for sign in (1.0, -1.0):
+        rows = np.where((np.asarray(data.users) == "0")[:, None], sign * 9.0, data.matrix)
+        kept = []
+
+        def vector(rows, labels, kept=kept):
+            kept.append(rows[0])
+            return kept[0]
+
+        view = View(InMemory(rows, data.labels, data.users), "replace", "user", Source(1))
+        asked = UserMean(Query(vector, 3), 0.5)
+        grid, allowed = ClippedMean(8, 1.0, 1, "replace", per="user").scale(asked)
+        totals.append(grid.values(asked.total(view, grid)))
+    assert np.linalg.norm(totals[0] - totals[1]) > 4 * allowed
 
 
 # Attacks and planted faults.
@@ -344,13 +427,17 @@ def test_noisy_gd_plans_for_users_under_both_relations():
 
 
 def one_against_twelve(relation):
-    """All eight rows of one user pull against those of the others; they turn, or leave."""
+    """All eight rows of one user pull against those of the others; they turn, or leave.
+
+    Under replace-one the rows that turn have another user id, which sorts before the others.
+    """
     problem = Minimize(n=13, loss=Logistic(), bounds=Bounds(1.0), n_features=1, rows_per_user=8)
     rows, ids = np.ones((20, 1)), np.append(np.arange(12), np.full(8, 50))
     data = InMemory(rows, np.ones(20), ids)
     if relation == "add_remove":
         return problem, data, data.rows(np.arange(12))
-    return problem, data, InMemory(rows, np.append(np.ones(12), -np.ones(8)), ids)
+    other = np.append(np.arange(12), np.full(8, -7))
+    return problem, data, InMemory(rows, np.append(np.ones(12), -np.ones(8)), other)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -372,7 +459,8 @@ def test_dp_sgd_samples_users_and_a_fifth_of_its_noise_is_caught(relation):
     """The rows of all other users are zero."""
     problem, *pair = one_against_twelve(relation)
     alone = [
-        replace(each, matrix=each.matrix * (each.users.astype(int) == 50)[:, None]) for each in pair
+        replace(each, matrix=each.matrix * np.isin(each.users, ["50", "-7"])[:, None])
+        for each in pair
     ]
     paid = Budget(epsilon=2.0, delta=1e-3, relation=relation, unit="user")
     plan = dp_sgd.plan(problem, paid, steps=4, batch=11.7)

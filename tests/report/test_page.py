@@ -140,7 +140,9 @@ def test_the_headline_is_the_closed_form():
 def test_neighbours_and_units_in_words(basis, words):
     text = Page(report(step(event.Pure(1.0), **basis))).text
     assert words in text
-    assert ("each single record" in text) == (basis.get("unit") != "user")
+    by_user = basis.get("unit") == "user"
+    assert ("each single record" in text) == (not by_user)
+    assert ("a person with all of its rows" in text) == by_user
 
 
 def test_what_is_assumed_and_what_is_enforced():

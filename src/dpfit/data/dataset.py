@@ -303,13 +303,14 @@ class InMemory(Dataset):
                 f"{'labels' if matrix.dtype.kind in 'biuf' else 'matrix'} must hold numbers"
             )
         if matrix.shape[0] != len(labels):
-            raise ValueError(f"there are {matrix.shape[0]} rows and {len(labels)} labels")
+            # No number is quoted: that of records may be private.
+            raise ValueError("labels must have one entry for each row, neither more nor fewer")
         object.__setattr__(self, "matrix", matrix)
         object.__setattr__(self, "labels", labels)
         if self.users is not None:
             users = _ids(self.users)
             if len(users) != len(labels):
-                raise ValueError(f"there are {len(labels)} rows and {len(users)} user ids")
+                raise ValueError("users must have one id for each row, neither more nor fewer")
             object.__setattr__(self, "users", users)
         _check_public(self)
 

@@ -6,6 +6,7 @@ from typing import cast
 
 from dpfit.core import Algorithm, Example, Interact, Plan, Step
 from dpfit.mechanisms.aggregates.filtered_mean import filter_basis, plan_filter
+from dpfit.mechanisms.aggregates.user_means import OWN_ROWS
 from dpfit.mechanisms.aggregates.user_vectors import (
     SPREAD,
     UserVectors,
@@ -66,7 +67,7 @@ class FilteredMeansInteraction(Algorithm[Interact]):
         mean = plan_filter(
             problem.units, problem.rounds, reach, budget, outliers=outliers, rejected=rejected
         )
-        return Step(UserMeans(mean, workload, reach), filter_basis(budget))
+        return Step(UserMeans(mean, workload, reach), filter_basis(budget, OWN_ROWS))
 
     def example(self, relation: str) -> Example:
         """Return the users of `filtered_mean`, more of them, for three rounds."""

@@ -23,7 +23,7 @@ from dpfit.core import (
 from dpfit.data.view import View, require_records
 from dpfit.mechanisms.aggregates.aggregate import Aggregate
 from dpfit.mechanisms.aggregates.clipped_mean import ClippedMean
-from dpfit.mechanisms.aggregates.user_means import Query, Rows, UserMean
+from dpfit.mechanisms.aggregates.user_means import OWN_ROWS, Query, Rows, UserMean
 from dpfit.mechanisms.aggregates.user_vectors import (
     UserVectors,
     first_radius,
@@ -150,7 +150,7 @@ class UserMeansInteraction(Algorithm[Interact]):
             )
             return UserMeans(mean, workload, reach)
 
-        return Step(calibrate(make, budget), means_basis(budget))
+        return Step(calibrate(make, budget), means_basis(budget, OWN_ROWS))
 
     def example(self, relation: str) -> Example:
         """Return users of one row each, one of whom moves or leaves."""

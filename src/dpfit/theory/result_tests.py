@@ -42,6 +42,12 @@ ABOUT: dict[str, dict[str, tuple[str, ...]]] = {
             "filtered_means",
         ),
         "test_descent_takes_filtered_means": ("Liu24 Algorithm 29",),
+        "test_false_answers_are_as_likely_as_quadrature_says": (
+            "dpfit.mechanisms.aggregates.inlier_levels.margin_for",
+        ),
+        "test_the_smallest_n_is_named_and_enough": (
+            "dpfit.mechanisms.aggregates.inlier_levels.least_n",
+        ),
         "test_no_replaced_value_moves_the_mean_further_than_the_lemmas_say": ("Liu24 Lemma 9.3.5",),
         "test_sensitivities_are_the_tabulated_ones": (
             "dpfit.mechanisms.aggregates.inlier_levels.sensitivity",
@@ -243,6 +249,11 @@ ABOUT: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tests/solvers/gibbs/test_underdamped_gibbs_sampler.py": {
         "test_the_price_is_that_of_the_shifts_of_all_steps": ("underdamped_gibbs_sampler",),
+    },
+    "tests/solvers/descents/test_scales.py": {
+        "test_the_radius_of_users_is_the_spread_of_their_mean_gradients": (
+            "dpfit.solvers.descents.scales.user_radius",
+        ),
     },
     "tests/solvers/gradient/test_dp_sgd.py": {
         "TestPromise::test_one_step_keeps_its_curve_and_would_not_with_a_tenth_less_noise": (

@@ -851,11 +851,57 @@ _LIU24 = (
         "by two lemmas for weights, with one and with two radii",
     ),
     (
+        "Proposition 9.3.6",
+        "A low score passes with small probability",
+        "dpfit.mechanisms.aggregates.inlier_levels.margin_for",
+        "replaced",
+        "by margins from the exact tail of the noise; the printed n is too small for scores of "
+        "sensitivity 2",
+    ),
+    (
+        "Proposition 9.3.7",
+        "Concentrated users pass",
+        "dpfit.mechanisms.aggregates.inlier_levels.least_n",
+        "replaced",
+        "by the smallest n with levels; users within tau of a centre are within 2 tau of each "
+        "other",
+    ),
+    (
         "Algorithm 29",
         "Descent on filtered means of users",
         "noisy_gd",
         "partly",
         "filtered=True, without ball smoothing; clipped means of users have less noise",
+    ),
+    (
+        "Theorem 9.4.1",
+        "Privacy and excess risk of descent on users",
+        "noisy_gd",
+        "partly",
+        "the privacy, for any data; the risk is predicted, not bounded, since the loss is not "
+        "smoothed",
+    ),
+    (
+        "Lemma 9.4.4",
+        "Radius of the means of users",
+        "dpfit.solvers.descents.scales.user_radius",
+        "replaced",
+        "by a tuned factor over the root of the rows, without the logarithm: a radius never "
+        "affects privacy",
+    ),
+    (
+        "Lemma 9.4.5",
+        "From approximate to pure DP",
+        "dpfit.solvers.descents.scales.user_radius",
+        "replaced",
+        "holds for local randomizers, not for datasets; the radius does not rely on it",
+    ),
+    (
+        "Lemma 9.4.6",
+        "Radius at adaptive iterates",
+        "dpfit.solvers.descents.scales.user_radius",
+        "replaced",
+        "as Lemma 9.4.4; the radius is the same at all iterates",
     ),
     ("Definition 10.6.3", "Laplace mechanism", "laplace_mean", "works"),
     ("Lemma 10.6.4", "Privacy of the Laplace mechanism", "laplace_mean", "works"),

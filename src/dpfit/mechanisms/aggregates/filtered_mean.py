@@ -260,11 +260,11 @@ def plan_filter(
     return calibrate(make, budget)
 
 
-def filter_basis(budget: Budget) -> Basis:
-    """Return why filtered means are private."""
+def filter_basis(budget: Budget, *declared: Assumption) -> Basis:
+    """Return why filtered means are private, under what else is declared."""
     counted = Assumption("the number n of users is that of the data", "enforced")
     theorem = (
         "filtered mean [Liu24, Theorem 9.3.2, with corrected constants]; above threshold "
         "(Dwork and Roth 2014, Theorem 3.23); concurrent composition (Vadhan and Wang 2021)"
     )
-    return Basis(theorem, budget.relation, budget.unit, (counted,), "exact")
+    return Basis(theorem, budget.relation, budget.unit, (counted, *declared), "exact")

@@ -20,6 +20,7 @@ from dpfit.kernels.user_sums import clipped_total
 from dpfit.losses.vector import LinearLoss
 from dpfit.mechanisms.aggregates.contribution import Contribution, Gradient
 from dpfit.noise import Grid
+from dpfit.privacy import Assumption
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -99,7 +100,8 @@ class Query:
     """A caller's function of the records of one user, applied to each user by itself.
 
     It gets the user's finite rows and their labels, and returns ``dimension`` numbers. A user for
-    whom it fails, or returns something else, has no vector.
+    whom it fails, or returns something else, has no vector. A function that keeps something of one
+    user for the next one breaks the guarantee: see `OWN_ROWS`.
     """
 
     function: Function
@@ -120,6 +122,12 @@ class Query:
         except Exception:  # an error would tell that such a user exists
             pass
         return np.full(self.dimension, math.nan)
+
+
+OWN_ROWS = Assumption(
+    "a query computes a user's vector from the rows and labels of this user alone", "declared"
+)
+"""For mechanisms that answer a `Query`: its function is the caller's code."""
 
 
 def fine_grid(clip: float) -> Grid:

@@ -181,14 +181,15 @@ SPREAD = Requirement(
 """For algorithms whose noise is in proportion to the spread of users."""
 
 
-def means_basis(budget: Budget) -> Basis:
-    """Return why means of clipped vectors are private."""
+def means_basis(budget: Budget, *declared: Assumption) -> Basis:
+    """Return why means of clipped vectors are private, under what else is declared."""
     unit = "user" if budget.unit == "user" else "record"
     assumptions = [Assumption(f"the vector of each {unit} is clipped", "enforced")]
     if budget.relation == "add_remove":
         assumptions.append(DECLARED_N)
     theorem = "adaptive Gaussian means [LD, Lemma C.1]; Gaussian mechanism [Gan22, Fact 15]"
-    return Basis(theorem, budget.relation, budget.unit, tuple(assumptions), "exact")
+    known = (*assumptions, *declared)
+    return Basis(theorem, budget.relation, budget.unit, known, "exact")
 
 
 def first_radius(workload: UserVectors, radius: float | None, centre: Floats) -> float:
