@@ -8,13 +8,14 @@ of compiled loops, the second one from the cache that the first one left.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 from typing import Any
+
+import bars
 
 HELP = "import sys; sys.argv = ['dpfit', '--help']\nfrom dpfit.cli import main\nmain()"
 OURS = "from dpfit.models import LogisticRegression"
@@ -59,16 +60,12 @@ def measure(repeats: int) -> dict[str, Any]:
         "first fit": first,
         "second fit": second,
     }
-    bars = [
-        at_most("first fit of a default model, seconds of processor time", first, 5.0),
-        at_most("import of a model over that of scikit-learn's", ours / theirs, 1.3),
-        at_most("dpfit --help, seconds of processor time", shown, 0.4),
+    held = [
+        bars.at_most("first fit of a default model, seconds of processor time", first, 5.0),
+        bars.at_most("import of a model over that of scikit-learn's", ours / theirs, 1.3),
+        bars.at_most("dpfit --help, seconds of processor time", shown, 0.4),
     ]
-    return {"seconds": figures, "bars": bars}
-
-
-def at_most(name: str, value: float, target: float) -> dict[str, Any]:
-    return {"name": name, "value": value, "target": target, "holds": value <= target}
+    return {"seconds": figures, "bars": held}
 
 
 def main() -> int:
@@ -77,15 +74,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     result = measure(1 if options.quick else 5)
-    if options.json:
-        print(json.dumps(result, indent=1))
-    else:
+    if not options.json:
         for name, value in result["seconds"].items():
             print(f"{value:6.2f} s  {name}")
-        for row in result["bars"]:
-            verdict = "holds" if row["holds"] else "FAILS"
-            print(f"{verdict}  {row['name']}: {row['value']:.3g} (at most {row['target']})")
-    return 0 if all(row["holds"] for row in result["bars"]) else 1
+    return bars.finish(result, options.json)
 
 
 if __name__ == "__main__":
