@@ -1,5 +1,6 @@
 """Compiled code is kept on disk, but not longer than its sources."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -8,10 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
-from numba.core.dispatcher import Dispatcher
-
 import dpfit
 import dpfit.kernels
+from dpfit.losses.compiled import Compiled, compiled
 
 SUM = """
 from dpfit.kernels import guarded_rows, passes
@@ -21,7 +21,7 @@ loss = CustomLoss(
 )
 sums = passes.gradient([[2.0]], [1.0], [0.0], loss, row_norm=1.0, values=False)[1]
 print(sums.round(6).tolist())
-print(sum(guarded_rows.write_guarded.stats.cache_hits.values()))
+print(sum(guarded_rows.write_guarded.version.stats.cache_hits.values()))
 """
 
 
@@ -62,7 +62,7 @@ def loose(x):
 
 points = np.linspace(0.0, 700.0, 500)
 loose(1.0)
-print(all(decay(x) == decay.py_func(x) for x in points))
+print(all(decay(x) == decay.version.py_func(x) for x in points))
 """
 
 
@@ -87,7 +87,37 @@ def test_every_compiled_function_says_how_strict_it_is():
         for name, module in sys.modules.items()
         if name.startswith(("dpfit.kernels.", "dpfit.losses."))
         for each in vars(module).values()
-        if isinstance(each, Dispatcher)
+        if isinstance(each, Compiled) and each.compiler == "njit"
     ]
     assert len(found) > 20
-    assert [each.__name__ for each in found if "fastmath" not in each.targetoptions] == []
+    assert found[0].version.targetoptions.items() >= found[0].options.items()
+    assert [each.__name__ for each in found if "fastmath" not in each.options] == []
+
+
+FIRST_MODEL = """
+import sys
+from sklearn.linear_model import LogisticRegression
+before = set(sys.modules)
+from dpfit.models import HuberRegressor, LogisticRegression
+heavy = {"numba", "llvmlite", "jax", "polars", "pandas", "pyarrow", "matplotlib", "mpmath"}
+print(sorted((set(sys.modules) - before) & heavy))
+"""
+
+
+def test_importing_a_model_imports_no_compiler():
+    """scikit-learn itself imports pandas and pyarrow where they are installed."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_MODEL], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_garbage_is_collected_again_after_a_compilation():
+    double = compiled()(lambda x: 2.0 * x)
+    for enabled in (False, True):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            assert double.__wrapped__(1.0) == Compiled(double.function, "njit", {})(1.0) == 2.0
+            assert gc.isenabled() == enabled
+        finally:
+            gc.enable()

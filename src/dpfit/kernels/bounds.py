@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, TypedDict, Unpack
 
-from dpfit.kernels.compiled import compiled
+from dpfit.losses.compiled import compiled
 
 _LEAST, _MOST = 1e-100, 1e100
 

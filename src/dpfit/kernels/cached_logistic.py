@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dpfit.kernels.bounds import Guards, Limits, guarded, limits, most_entry
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import (
     as_labels,
     as_rows,
@@ -31,6 +30,7 @@ from dpfit.kernels.rows import (
 )
 from dpfit.kernels.threads import spread
 from dpfit.losses.base import Loss
+from dpfit.losses.compiled import compiled
 from dpfit.losses.glm import Logistic
 from dpfit.losses.margin_functions import decay
 from dpfit.noise.source import Floats

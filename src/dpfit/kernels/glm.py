@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dpfit.kernels.bounds import Limits, clipped, guarded
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import (
     AHEAD,
     SMALL,
@@ -22,13 +21,12 @@ from dpfit.kernels.rows import (
     rescaled,
     write_row,
 )
+from dpfit.losses.compiled import compiled
 from dpfit.losses.margin_functions import (
-    LOGISTIC,
     MarginFunction,
     envelope_curvature,
     envelope_slope,
     envelope_value,
-    logistic_slope,
 )
 from dpfit.noise.source import Floats, Steps
 
@@ -43,19 +41,10 @@ def weigh(
     Nothing is reassociated or fused here: a record gets the same bits wherever it stands in the
     tile.
     """
-    # The commonest loss has a loop of its own, which is faster without the switch.
-    if link.code == LOGISTIC:
-        for r in range(len(weights)):
-            factor, margin, label = guarded(scales[r], inners[r], norms[r], labels[r], limits)
-            slope = min(max(logistic_slope(margin, label), -link.bound), link.bound)
-            weights[r] = unit * clipped(slope, factor, norms[r], limits.clip)
-    else:
-        for r in range(len(weights)):
-            factor, margin, label = guarded(scales[r], inners[r], norms[r], labels[r], limits)
-            slope = envelope_slope(
-                link.code, link.parameter, link.bound, link.smoothing, margin, label
-            )
-            weights[r] = unit * clipped(slope, factor, norms[r], limits.clip)
+    for r in range(len(weights)):
+        factor, margin, label = guarded(scales[r], inners[r], norms[r], labels[r], limits)
+        slope = envelope_slope(link.code, link.parameter, link.bound, link.smoothing, margin, label)
+        weights[r] = unit * clipped(slope, factor, norms[r], limits.clip)
 
 
 @compiled(error_model="numpy", nogil=True)
@@ -67,9 +56,10 @@ def gradients(
     """Add values and gradients of blocks ``first .. last``; an inverse step rounds gradients."""
     X, link, limits = layout(rows), MarginFunction(*loss), Limits(*bounds)
     width, points = sums.shape[2], len(thetas)
-    tiles = np.zeros((2, TILE), dtype=np.int64)
-    scales, inners, squares, norms = np.ones(TILE), np.zeros(TILE), np.ones(TILE), np.ones(TILE)
-    labels, weights = np.zeros(TILE), np.zeros(TILE)
+    # All entries are written before they are read.
+    tile, old = np.empty(TILE, dtype=np.int64), np.empty(TILE, dtype=np.int64)
+    scales, inners, squares, norms = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    labels, weights = np.empty(TILE), np.empty(TILE)
     unit, whole = (inverse, True) if inverse > 0.0 else (1.0, False)
     for b in range(first, last):
         start, stop = b * count // each, (b + 1) * count // each
@@ -80,48 +70,24 @@ def gradients(
         fetch(X, y, picks, start, min(start + AHEAD, stop))
         for turn in range(turns + 1):
             k, low = turn % points, start + turn // points * TILE
-            tile, old = tiles[turn % 2], tiles[1 - turn % 2]
+            tile, old = old, tile
             old_k = k - 1 if k else points - 1
-            if turn == turns:
-                advance(
-                    X,
-                    old,
-                    0,
-                    thetas,
-                    k,
-                    inners,
-                    squares,
-                    old,
-                    pending,
-                    weights,
-                    whole,
-                    block,
-                    old_k,
-                )
-                break
             # Rows to come are asked for in between, while no rows are read: both need the same
             # places to wait in.
             ahead, until = low + AHEAD, 0 if k else stop
             fetch(X, y, picks, ahead, min(ahead + TILE // 4, until))
-            for r in range(TILE):
-                # A tile that is not full ends with copies of its last row, which are not summed.
-                tile[r] = picked(picks, min(low + r, stop - 1))
-                labels[r] = y[tile[r]]
+            if turn < turns:
+                for r in range(TILE):
+                    # A tile that is not full ends with copies of its last row, which are not
+                    # summed.
+                    tile[r] = picked(picks, min(low + r, stop - 1))
+                    labels[r] = y[tile[r]]
+            now = width if turn < turns else 0
             advance(
-                X,
-                tile,
-                width,
-                thetas,
-                k,
-                inners,
-                squares,
-                old,
-                pending,
-                weights,
-                whole,
-                block,
-                old_k,
+                X, tile, now, thetas, k, inners, squares, old, pending, weights, whole, block, old_k
             )
+            if turn == turns:
+                break
             fetch(X, y, picks, ahead + TILE // 4, min(ahead + TILE // 2, until))
             size = min(TILE, stop - low)
             plain = size == TILE

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpfit.kernels.bounds import Limits, guarded
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import layout, measured, picked, write_row
+from dpfit.losses.compiled import compiled
 from dpfit.noise.source import Floats, Steps
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dpfit.kernels.bounds import Guards, Limits, guarded, limits, most_entry
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import (
     as_labels,
     as_points,
@@ -19,6 +18,7 @@ from dpfit.kernels.rows import (
     pieces,
     write_row,
 )
+from dpfit.losses.compiled import compiled
 from dpfit.noise.source import Floats, Steps
 
 

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dpfit.kernels.bounds import Guards, Limits, guarded, limits, most_entry
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.fixed_point import LARGEST_BLOCK, inverse_step, total
 from dpfit.kernels.rows import as_labels, as_points, as_rows, measured, pieces
 from dpfit.kernels.threads import spread
+from dpfit.losses.compiled import compiled
 from dpfit.losses.glm import GLM
-from dpfit.losses.margin_functions import LOGISTIC, MarginFunction, envelope_slope, logistic_slope
+from dpfit.losses.margin_functions import MarginFunction, envelope_slope
 from dpfit.noise.lattice import Grid
 from dpfit.noise.source import Floats, Steps
 
@@ -141,12 +141,9 @@ def _weigh(
 ) -> None:
     """Replace margins by row coefficients as `dpfit.kernels.bounds.clipped`, given its quotient."""
     for k in range(len(margins)):
-        if link.code == LOGISTIC:
-            slope = min(max(logistic_slope(margins[k], label), -link.bound), link.bound)
-        else:
-            slope = envelope_slope(
-                link.code, link.parameter, link.bound, link.smoothing, margins[k], label
-            )
+        slope = envelope_slope(
+            link.code, link.parameter, link.bound, link.smoothing, margins[k], label
+        )
         weight = min(abs(slope) * factor, most)
         margins[k] = inverse * (math.copysign(weight, slope) if weight > 0.0 else 0.0)
 

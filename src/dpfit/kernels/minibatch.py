@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from dpfit.kernels import glm
 from dpfit.kernels.bounds import Guards, limits, most_entry
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.fixed_point import inverse_step
 from dpfit.kernels.rows import (
     as_labels,
@@ -29,6 +28,7 @@ from dpfit.kernels.rows import (
     read_only,
 )
 from dpfit.kernels.threads import THREADED, spread
+from dpfit.losses.compiled import compiled
 from dpfit.losses.glm import GLM
 from dpfit.losses.guards import as_floats
 from dpfit.noise.lattice import Grid

@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dpfit.kernels.bounds import Guards, Limits, clipped, guarded, limits
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rounding import gamma
 from dpfit.kernels.rows import (
     AHEAD,
@@ -37,6 +36,7 @@ from dpfit.kernels.rows import (
     picked,
     pieces,
 )
+from dpfit.losses.compiled import compiled
 from dpfit.losses.glm import GLM
 from dpfit.losses.margin_functions import MarginFunction, envelope_slope
 from dpfit.noise.source import Floats, Steps

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from dpfit.kernels.compiled import compiled
+from dpfit.losses.compiled import compiled
 from dpfit.noise.source import Floats, Steps
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from dpfit.losses.compiled import overload
 
 _LINE, _LINES = 64, 16
 """Bytes of a cache line, and how many of them at most: once a row is being read, hardware foresees
@@ -20,15 +18,35 @@ rows that are being
 read need them, too."""
 
 
-def _prefetch(typingctx: Any, array: Any, i: Any) -> Any:
+def prefetch(array: Any, i: int) -> None:
     """Prefetch the beginning of row ``array[i]`` of a C-contiguous array; results are equal."""
+    raise NotImplementedError
+
+
+@overload(prefetch, forceinline=True)
+def _prefetch(array: Any, i: int) -> Any:
+    instruction = _instruction()
+
+    def fetch(array: Any, i: int) -> None:
+        instruction(array, i)
+
+    return fetch
+
+
+@cache
+def _instruction() -> Any:
+    from llvmlite import ir  # type: ignore[import-untyped]
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
+    tools: Any = cgutils
+    byte, word = ir.IntType(8), ir.IntType(32)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         given = context.make_array(signature.args[0])(context, builder, arguments[0])
         row = context.cast(builder, arguments[1], signature.args[1], types.intp)
-        tools: Any = cgutils
         stride = tools.unpack_tuple(builder, given.strides, signature.args[0].ndim)[0]
-        byte, word = ir.IntType(8), ir.IntType(32)
         start = builder.gep(
             builder.bitcast(given.data, byte.as_pointer()), [builder.mul(row, stride)]
         )
@@ -46,7 +64,8 @@ def _prefetch(typingctx: Any, array: Any, i: Any) -> Any:
             builder.call(function, [line, word(0), word(_SECOND), word(1)])
         return context.get_dummy_value()
 
-    return types.void(array, i), generate
+    def prefetch(typingctx: Any, array: Any, i: Any) -> Any:
+        return types.void(array, i), generate
 
-
-prefetch: Any = intrinsic(_prefetch)
+    declare: Any = intrinsic
+    return declare(prefetch)

@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
-from numba.extending import overload
 
 from dpfit.kernels.bounds import Guards as Guards
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.prefetch import prefetch
+from dpfit.losses.compiled import compiled, overload
 from dpfit.losses.guards import as_floats, unmasked
 from dpfit.noise.source import Floats, Steps
 
@@ -249,38 +247,63 @@ def blocks(rows: int, width: int) -> int:
     return max(1, wanted, -(-rows // LARGEST_BLOCK))
 
 
+def _is_array(rows: Any) -> bool:
+    """Whether a type of numba is that of an array; a compressed matrix is a tuple."""
+    from numba import types
+
+    return isinstance(rows, types.Array)
+
+
 @compiled(forceinline=True)
 def picked(picks: Steps, p: int) -> int:
     """Return the row at position `p` of a pass."""
     return picks[p] if len(picks) else p
 
 
-# The sums below may be reassociated into vector lanes. They are compiled once, on their own, for
-# contiguous rows and without peeling for alignment, so that their order, and thus their bits,
+# Sums of dense rows may be reassociated into vector lanes. They are compiled once, on their own,
+# for contiguous rows and without peeling for alignment, so that their order, and thus their bits,
 # depend on the length of the row only.
-@compiled(fastmath={"reassoc", "nsz", "contract"})
-def dense_products(X: npt.NDArray[Any], i: int, Theta: Floats, k: int) -> tuple[float, float]:
+def products(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float]:
     """Return the inner product of ``X[i]`` and ``Theta[k]``, and the squared norm of ``X[i]``."""
-    inner, square = 0.0, 0.0
-    for j in range(X.shape[1]):
-        entry = np.float64(X[i, j])
-        inner += entry * Theta[k, j]
-        square += entry * entry
-    return inner, square
+    raise NotImplementedError
+
+
+@overload(products, fastmath={"reassoc", "nsz", "contract"})
+def _products(X: Any, i: int, Theta: Floats, k: int) -> Any:
+    def dense(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float]:
+        inner, square = 0.0, 0.0
+        for j in range(X.shape[1]):
+            entry = np.float64(X[i, j])
+            inner += entry * Theta[k, j]
+            square += entry * entry
+        return inner, square
+
+    def compressed(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float]:
+        return compressed_products(X, i, 1.0, Theta, k)
+
+    return dense if _is_array(X) else compressed
+
+
+def scaled_products(X: Any, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
+    """Return the products of ``scale * X[i]``."""
+    raise NotImplementedError
 
 
 # In the given order: reassociated, squares of huge entries would be taken before they are scaled.
-@compiled()
-def dense_scaled_products(
-    X: npt.NDArray[Any], i: int, scale: float, Theta: Floats, k: int
-) -> tuple[float, float]:
-    """Return ``<scale * X[i], Theta[k]>`` and the squared norm of ``scale * X[i]``."""
-    inner, square = 0.0, 0.0
-    for j in range(X.shape[1]):
-        entry = scale * X[i, j]
-        inner += entry * Theta[k, j]
-        square += entry * entry
-    return inner, square
+@overload(scaled_products, fastmath=False)
+def _scaled_products(X: Any, i: int, scale: float, Theta: Floats, k: int) -> Any:
+    def dense(X: Any, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
+        inner, square = 0.0, 0.0
+        for j in range(X.shape[1]):
+            entry = scale * X[i, j]
+            inner += entry * Theta[k, j]
+            square += entry * entry
+        return inner, square
+
+    def compressed(X: Any, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
+        return compressed_products(X, i, scale, Theta, k)
+
+    return dense if _is_array(X) else compressed
 
 
 @compiled()
@@ -300,44 +323,12 @@ def compressed_products(
     return inner, square
 
 
-def products(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float]:
-    """Return the inner product of ``X[i]`` and ``Theta[k]``, and the squared norm of ``X[i]``."""
-    raise NotImplementedError
-
-
-@overload(products, jit_options=_INLINED)
-def _products(X: Any, i: int, Theta: Floats, k: int) -> Any:
-    def dense(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float]:
-        return dense_products(X, i, Theta, k)
-
-    def compressed(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float]:
-        return compressed_products(X, i, 1.0, Theta, k)
-
-    return dense if isinstance(X, types.Array) else compressed
-
-
-def scaled_products(X: Any, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
-    """Return the products of ``scale * X[i]``."""
-    raise NotImplementedError
-
-
-@overload(scaled_products, jit_options=_INLINED)
-def _scaled_products(X: Any, i: int, scale: float, Theta: Floats, k: int) -> Any:
-    def dense(X: Any, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
-        return dense_scaled_products(X, i, scale, Theta, k)
-
-    def compressed(X: Any, i: int, scale: float, Theta: Floats, k: int) -> tuple[float, float]:
-        return compressed_products(X, i, scale, Theta, k)
-
-    return dense if isinstance(X, types.Array) else compressed
-
-
 def fetch(X: Any, y: Floats, picks: Steps, first: int, last: int) -> None:
     """Prefetch the rows ``first .. last`` of a pass, and their labels."""
     raise NotImplementedError
 
 
-@overload(fetch, jit_options=_INLINED)
+@overload(fetch, error_model="numpy")
 def _fetch(X: Any, y: Floats, picks: Steps, first: int, last: int) -> Any:
     def dense(X: Any, y: Floats, picks: Steps, first: int, last: int) -> None:
         for p in range(first, last):
@@ -348,7 +339,7 @@ def _fetch(X: Any, y: Floats, picks: Steps, first: int, last: int) -> Any:
     def compressed(X: Any, y: Floats, picks: Steps, first: int, last: int) -> None:
         pass
 
-    return dense if isinstance(X, types.Array) else compressed
+    return dense if _is_array(X) else compressed
 
 
 def advance(
@@ -363,7 +354,7 @@ def advance(
     raise NotImplementedError
 
 
-@overload(advance, jit_options={"fastmath": {"reassoc", "nsz", "contract"}})
+@overload(advance, fastmath={"reassoc", "nsz", "contract"})
 def _advance(
     X: Any, tile: Steps, width: int, Theta: Floats, k: int, inners: Floats, squares: Floats,
     old: Steps, old_width: int, weights: Floats, whole: bool, sums: Floats, old_k: int,
@@ -424,7 +415,7 @@ def _advance(
             for r in range(TILE):
                 inners[r], squares[r] = compressed_products(X, tile[r], 1.0, Theta, k)
 
-    return dense if isinstance(X, types.Array) else compressed
+    return dense if _is_array(X) else compressed
 
 
 @compiled(error_model="numpy", forceinline=True)
@@ -437,7 +428,8 @@ def measured(X: Any, i: int, Theta: Floats, k: int) -> tuple[float, float, float
     inner, square = products(X, i, Theta, k)
     if SMALL <= square < math.inf:
         return 1.0, inner, math.sqrt(square)
-    return rescaled(X, i, square, Theta, k)
+    # As an integer and not as a literal, of which each would have its own version.
+    return rescaled(X, i, square, Theta, int(k))
 
 
 @compiled(error_model="numpy")
@@ -455,7 +447,7 @@ def add_row(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floa
     raise NotImplementedError
 
 
-@overload(add_row, jit_options={"fastmath": {"contract"}})
+@overload(add_row, fastmath={"contract"})
 def _add_row(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int) -> Any:
     def dense(
         X: Any, i: int, scale: float, weight: float, whole: bool, sums: Floats, k: int
@@ -478,7 +470,7 @@ def _add_row(X: Any, i: int, scale: float, weight: float, whole: bool, sums: Flo
             term = weight * (scale * X.data[t])
             sums[k, X.indices[t]] += np.rint(term) if whole else term
 
-    return dense if isinstance(X, types.Array) else compressed
+    return dense if _is_array(X) else compressed
 
 
 def add_four(X: Any, tile: Steps, t: int, weights: Floats, sums: Floats, k: int) -> None:
@@ -486,7 +478,7 @@ def add_four(X: Any, tile: Steps, t: int, weights: Floats, sums: Floats, k: int)
     raise NotImplementedError
 
 
-@overload(add_four, jit_options={"fastmath": {"contract"}})
+@overload(add_four, fastmath={"contract"})
 def _add_four(X: Any, tile: Steps, t: int, weights: Floats, sums: Floats, k: int) -> Any:
     def dense(X: Any, tile: Steps, t: int, weights: Floats, sums: Floats, k: int) -> None:
         a, b, c, d = tile[t], tile[t + 1], tile[t + 2], tile[t + 3]
@@ -499,7 +491,7 @@ def _add_four(X: Any, tile: Steps, t: int, weights: Floats, sums: Floats, k: int
         for r in range(t, t + 4):
             add_row(X, tile[r], 1.0, weights[r], True, sums, k)
 
-    return dense if isinstance(X, types.Array) else compressed
+    return dense if _is_array(X) else compressed
 
 
 def write_row(X: Any, i: int, scale: float, weight: float, row: Floats) -> None:
@@ -522,7 +514,7 @@ def _write_row(X: Any, i: int, scale: float, weight: float, row: Floats) -> Any:
             for t in range(X.indptr[i], X.indptr[i + 1]):
                 row[X.indices[t]] = weight * (scale * X.data[t])
 
-    return dense if isinstance(X, types.Array) else compressed
+    return dense if _is_array(X) else compressed
 
 
 def layout(X: Any) -> Any:
@@ -534,7 +526,7 @@ def layout(X: Any) -> Any:
     raise NotImplementedError
 
 
-@overload(layout, jit_options=_INLINED)
+@overload(layout, **_INLINED)
 def _layout(X: Any) -> Any:
     def dense(X: Any) -> Any:
         return X
@@ -542,4 +534,4 @@ def _layout(X: Any) -> Any:
     def compressed(X: Any) -> Any:
         return Compressed(*X)
 
-    return dense if isinstance(X, types.Array) else compressed
+    return dense if _is_array(X) else compressed

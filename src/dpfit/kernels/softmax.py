@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from dpfit.kernels.bounds import Limits, clipped, guarded
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import SMALL, add_row, layout, measured, picked, write_row
+from dpfit.losses.compiled import compiled
 from dpfit.noise.source import Floats, Steps
 
 

@@ -17,8 +17,6 @@ from itertools import pairwise
 from threading import Lock
 from typing import Any
 
-import numba
-
 _SHARES, _SHARE = 16, 2**19
 """Parts of the work for each thread: one that starts late gets fewer of them. And how many entries
 a part should have,
@@ -27,6 +25,13 @@ since to begin one takes a few microseconds."""
 
 THREADED = 2**16
 """Waking a thread costs about as much as reading so many entries."""
+
+
+def n_threads() -> int:
+    """The number of threads of a pass."""
+    from numba import config
+
+    return int(getattr(config, "NUMBA_NUM_THREADS", 1))
 
 
 def spread(loop: Callable[..., None], blocks: int, work: int, *arguments: Any) -> None:
@@ -38,7 +43,7 @@ def spread(loop: Callable[..., None], blocks: int, work: int, *arguments: Any) -
     >>> sorted(done) == list(range(10))
     True
     """
-    threads = min(int(getattr(numba.config, "NUMBA_NUM_THREADS", 1)), blocks)
+    threads = min(n_threads(), blocks)
     if threads == 1 or work < THREADED:
         loop(0, blocks, *arguments)
         return

@@ -11,13 +11,11 @@ from __future__ import annotations
 import math
 from typing import Any, Unpack
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from dpfit.kernels import glm
 from dpfit.kernels.bounds import Guards, Limits, limits
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.fixed_point import LARGEST_BLOCK, inverse_step
 from dpfit.kernels.passes import _Loop, _loop, _points, _turned
 from dpfit.kernels.prefetch import prefetch
@@ -39,8 +37,9 @@ from dpfit.kernels.rows import (
     rescaled,
     width_of,
 )
-from dpfit.kernels.threads import spread
+from dpfit.kernels.threads import n_threads, spread
 from dpfit.losses.base import Loss
+from dpfit.losses.compiled import compiled
 from dpfit.losses.glm import GLM
 from dpfit.losses.margin_functions import MarginFunction
 from dpfit.noise.lattice import LIMIT, Grid
@@ -121,7 +120,7 @@ def user_sums(
 
 def _shares(count: int, entries: int) -> int:
     """Return the number of shares of a pass; sums are exact, so it changes no bit."""
-    threads = int(getattr(numba.config, "NUMBA_NUM_THREADS", 1))
+    threads = n_threads()
     shares = threads if threads * entries <= _PRIVATE else 1
     return max(1, shares, -(-count // LARGEST_BLOCK))
 

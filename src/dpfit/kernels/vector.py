@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpfit.kernels.bounds import Limits, clipped, guarded
-from dpfit.kernels.compiled import compiled
 from dpfit.kernels.rows import add_row, layout, measured, picked, write_row
+from dpfit.losses.compiled import compiled
 from dpfit.noise.source import Floats, Steps
 
 DISTANCE, HUBER_DISTANCE, LINEAR = range(3)

@@ -252,6 +252,18 @@ class Logistic(GLM):
     slope_relation: ClassVar[str] = "logistic"
     binary_labels: ClassVar[bool] = True
 
+    @property
+    def margin_function(self) -> MarginFunction:
+        from dpfit.losses.margin_functions import MarginFunction
+
+        return MarginFunction(None)
+
+    def _elementwise(self, name: str, margin: ArrayLike, label: ArrayLike) -> Floats:
+        from dpfit.losses import margin_functions
+
+        function = getattr(margin_functions, f"logistic_{name}")
+        return np.asarray(function(_numbers(margin), _numbers(label)))
+
     def steepest(self, bounds: Bounds, margin: float) -> float:
         return 1 / (1 + math.exp(-margin))
 
