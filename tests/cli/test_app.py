@@ -55,7 +55,8 @@ def test_one_algorithm_is_told_about_in_full():
     code, text = run("algorithms", "laplace_mean")
     assert code == 0
     for part in (
-        "pure",
+        "pure DP",
+        "one added or removed",
         "[Gan22]",
         "from dpfit.mechanisms.mean import laplace_mean",
         "Arun Ganesh",

@@ -79,7 +79,7 @@ def test_many_records_are_sampled():
 
 
 def test_plans_advise_a_linear_model_at_little_data_or_budget():
-    said = "n * epsilon = 3e+03 is below 10000: a linear model is predicted to be better"
+    said = "records times epsilon are 3,000, below 10,000: a linear model is predicted to be better"
     assert said in "".join(small(epsilon=1.0).plan(3000, 2).explain())
     assert "use LinearRegression" in "".join(small(epsilon=1.0).plan(3000, 2).explain())
     assert "linear model" not in "".join(small(epsilon=1.0).plan(10_000, 2).explain())

@@ -117,6 +117,21 @@ def algorithms(
             )
 
 
+_PROBLEMS = {
+    "minimize": "fits of a loss to records (Minimize)",
+    "answer": "queries of data (Answer)",
+    "play": "queries and records that arrive over time (Interact)",
+}
+_GUARANTEES = {
+    "pure": "pure DP",
+    "approximate": "(epsilon, delta)-DP",
+    "gdp": "Gaussian DP",
+    "zcdp": "zero-concentrated DP",
+}
+_RELATIONS = {"replace": "one replaced", "add_remove": "one added or removed"}
+"""What `algorithms` prints for the names in the declared facts."""
+
+
 def _show_entry(one: Entry) -> None:
     """Print all that an algorithm declares."""
     from dpfit.theory.bibliography import resolve
@@ -127,11 +142,12 @@ def _show_entry(one: Entry) -> None:
         "what it does": one.summary,
         **({"use it for": one.use_for} if one.use_for else {}),
         "tier": one.tier,
-        "solves": one.problem,
-        "promises": ", ".join(one.guarantees),
-        "relations": ", ".join(one.relations),
+        "solves": _PROBLEMS.get(one.problem, one.problem),
+        "promises": ", ".join(_GUARANTEES[kind] for kind in one.guarantees),
+        "neighbours": "; ".join(_RELATIONS[relation] for relation in one.relations),
         "protects": " or ".join(f"{unit}s" for unit in one.units),
-        "supports": ", ".join(one.supports) or "no optional facts",
+        "supports": ", ".join(fact.replace("_", " ") for fact in one.supports)
+        or "no optional facts",
         "options": ", ".join(one.options) or "none",
         "reference": one.reference,
         "plan with": f"from {module} import {variable}",

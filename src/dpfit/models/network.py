@@ -119,8 +119,9 @@ class NetworkModel(PrivateModel):
         signal = n * float(budget.epsilon or 0.0)
         if signal >= TUNING.linear_below:
             return ()
-        said = f"n * epsilon = {signal:.3g} is below {TUNING.linear_below:g}: a linear model is "
-        return (Advice(f"{said}predicted to be better; use {self.linear_model}"),)
+        said = f"records times epsilon are {signal:,.6g}, below {TUNING.linear_below:,.6g}"
+        better = f"a linear model is predicted to be better; use {self.linear_model}"
+        return (Advice(f"{said}: {better}"),)
 
     def _set_weights(self, weights: Floats, scaling: Scaling) -> None:
         self.weights_ = weights
