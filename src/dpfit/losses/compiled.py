@@ -17,9 +17,10 @@ from functools import cache, cached_property, update_wrapper
 from hashlib import sha256
 from importlib.resources import files
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+AnyFunction: TypeAlias = Callable[..., Any]
+Function = TypeVar("Function", bound=AnyFunction)
 _OVERLOADS: list[Callable[[], None]] = []
 _LOCK = RLock()
 
@@ -35,13 +36,13 @@ def _prepare() -> None:
     class Pause(event.Listener):
         depth, was_enabled = 0, False
 
-        def on_start(self, event: Any) -> None:
+        def on_start(self, event: object) -> None:
             if self.depth == 0:
                 self.was_enabled = gc.isenabled()
                 gc.disable()
             self.depth += 1
 
-        def on_end(self, event: Any) -> None:
+        def on_end(self, event: object) -> None:
             self.depth -= 1
             if self.depth == 0 and self.was_enabled:
                 gc.enable()
@@ -52,7 +53,7 @@ def _prepare() -> None:
 class Compiled:
     """A function that a compiler of numba turns into a faster version at its first use."""
 
-    def __init__(self, function: Callable[..., Any], compiler: str, options: dict[str, Any]):
+    def __init__(self, function: AnyFunction, compiler: str, options: dict[str, object]):
         update_wrapper(self, function)
         self.name = function.__qualname__
         self.function, self.compiler, self.options = function, compiler, options
@@ -79,7 +80,7 @@ class Compiled:
         return self.version(*arguments)
 
 
-def compiled(**options: Any) -> Callable[[Function], Function]:
+def compiled(**options: object) -> Callable[[Function], Function]:
     """Compile a function by numba with options at its first call, or load it from disk.
 
     Floating point is strict unless an option says otherwise: numba would compile a function with
@@ -95,15 +96,15 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
     return compile_it
 
 
-def elementwise(function: Callable[..., Any]) -> Any:
+def elementwise(function: AnyFunction) -> Compiled:
     """Compile a function of numbers into one of arrays."""
     return Compiled(function, "vectorize", {})
 
 
-def overload(stub: Callable[..., Any], **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def overload(stub: AnyFunction, **options: object) -> Callable[[Function], Function]:
     """Register what compiled functions call in place of ``stub``, before any is compiled."""
 
-    def register(choose: Callable[..., Any]) -> Callable[..., Any]:
+    def register(choose: Function) -> Function:
         def registered() -> None:
             from numba import extending
 

@@ -63,7 +63,7 @@ def double_precision() -> AbstractContextManager[object]:
     return context
 
 
-def read_template(tree: Any) -> Template:
+def read_template(tree: object) -> Template:
     """Return the flat form of a pytree of float arrays; ValueError that names a wrong leaf."""
     jax = import_jax()
     with double_precision():
@@ -87,7 +87,7 @@ def read_template(tree: Any) -> Template:
     return Template(start, unraveled, dtype, digest({"leaves": parts, "values": values}))
 
 
-def _float_array(name: str, leaf: Any) -> NDArray[Any]:
+def _float_array(name: str, leaf: object) -> NDArray[Any]:
     try:
         array = np.asarray(leaf)
     except Exception:
@@ -158,7 +158,7 @@ def _refuse_callbacks(program: Any) -> None:
         )
 
 
-def _primitives(part: Any) -> Iterator[str]:
+def _primitives(part: object) -> Iterator[str]:
     """Yield the names of all primitives of a traced program, and of the programs inside it."""
     if isinstance(part, tuple | list):
         for each in part:

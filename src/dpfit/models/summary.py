@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class Summary:
 
 def summarize(model: PrivateModel) -> Summary:
     """Return the summary of a fitted model; networks have no coefficients by column."""
-    coefficients: Any = np.atleast_2d(getattr(model, "coef_", np.zeros((1, 0))))
+    coefficients = np.atleast_2d(np.asarray(getattr(model, "coef_", np.zeros((1, 0)))))
     outputs: tuple[str, ...] = ("coefficient",)
     if len(coefficients) > 1:
         outputs = tuple(map(str, model.classes_))
