@@ -1,6 +1,7 @@
 """Hostile rows of users: no warning, no error, and the bits do not depend on warning filters."""
 
 import math
+import threading
 import warnings
 
 import numpy as np
@@ -126,3 +127,37 @@ def test_a_fit_on_hostile_rows_is_silent(facts, ranges):
         return 0.0
 
     in_all_modes(fit)
+
+
+def test_filters_are_restored_after_runs_that_overlap():
+    """The first thread enters, the second enters, the first leaves, the second leaves."""
+    problem = Interact(n=USERS, workload=UserVectors(2, 10.0, spread=40.0), rounds=1)
+    plan, data = user_means.plan(problem, BUDGET), FORMATS["dense"]
+    inside, entered, left = threading.Event(), threading.Event(), threading.Event()
+
+    def first(rows, labels):
+        inside.set()
+        entered.wait(20)
+        return rows[0]
+
+    def second(rows, labels):
+        entered.set()
+        left.wait(20)
+        return rows[0]
+
+    def run_first():
+        plan.run(data, queries=(first,))
+        left.set()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = list(warnings.filters)
+        threads = [threading.Thread(target=run_first)]
+        threads[0].start()
+        inside.wait(20)
+        threads.append(threading.Thread(target=plan.run, args=(data, (second,))))
+        threads[1].start()
+        for thread in threads:
+            thread.join(30)
+        assert left.is_set()
+        assert list(warnings.filters) == before

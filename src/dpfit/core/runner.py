@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -534,14 +535,46 @@ def _abandoned_if_untouched(account: Account | None, token: object, view: View) 
         raise
 
 
+class _IgnoredWarnings:
+    """Warnings are ignored while any thread reads records.
+
+    Filters are those of the whole process, so the last thread to leave restores them. A release
+    that the ledger does not show is reported at any time.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._readers = threading.Lock(), 0
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        """Take a new lock: a forked child has a copy that another thread may have held."""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._readers:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("always", ReleaseNotRecorded)
+            self._readers += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._readers -= 1
+            if not self._readers:
+                self._filters.__exit__(None, None, None)
+
+
+_IGNORED_WARNINGS = _IgnoredWarnings()
+
+
 @contextmanager
 def _without_warnings() -> Iterator[None]:
     """Hold back the warnings of libraries and queries: an overflow may reveal one record.
 
-    Filters that turn warnings into errors are held back, too. A release that the ledger does not
-    show is reported at any time, also by another thread.
+    Filters that turn warnings into errors are held back, too.
     """
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", ReleaseNotRecorded)
+    with np.errstate(all="ignore"), _IGNORED_WARNINGS:
         yield
