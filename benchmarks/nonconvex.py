@@ -279,6 +279,8 @@ def wine(options: argparse.Namespace) -> Found:
 
     from dpfit.models import LinearRegression, NetworkRegressor
 
+    if not options.wine.exists():
+        sys.exit(f"there is no table of wines at {options.wine}; pass --wine FILE, or --only")
     table = np.loadtxt(options.wine, delimiter=",")
     X, y, n = table[:, :-1], table[:, -1], int(0.8 * len(table))
     bounds = tuple(np.array(RANGES, dtype=float).T)
