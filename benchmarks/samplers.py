@@ -78,7 +78,7 @@ SETTINGS = (
     ),
     Setting(
         "GDP, replace-one, radius 1", 10_000, 1.0, 0.0, REPLACED,
-        {"auto": 70, "preconditioned": 120, "piloted": 3000},
+        {"auto": 70, "preconditioned": 120, "piloted": 3000, "proximal": 3000},
     ),
     Setting(
         "GDP, add/remove, radius 1", 10_000, 1.0, 0.0, ADDED,
@@ -129,7 +129,7 @@ def smooth_plan(setting: Setting, sampler: str) -> Plan:
     return posterior_release.plan(problem, setting.budget, sampler=sampler)
 
 
-def corner_plan(loss: Loss, radius: float, n: int) -> Plan:
+def corner_plan(loss: Loss, radius: float, n: int, sampler: str = "auto") -> Plan:
     problem = Minimize(
         n=n,
         loss=loss,
@@ -137,7 +137,7 @@ def corner_plan(loss: Loss, radius: float, n: int) -> Plan:
         n_features=CORNERS_D,
         domain=L2Ball(CORNERS_D, radius),
     )
-    return regularized_exp_mech.plan(problem, Budget(mu=MU))
+    return regularized_exp_mech.plan(problem, Budget(mu=MU), sampler=sampler)
 
 
 def measured(name: str, plan: Plan, data: Counted, draws: int) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def smooth(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     for setting in SETTINGS:
         data = records(setting.n, D)
         for sampler, most in setting.bars.items():
-            if quick and (sampler == "piloted" or setting.n > 10_000):
+            if quick and (sampler in ("piloted", "proximal") or setting.n > 10_000):
                 continue
             name = f"{setting.name}, {sampler}"
             figures.append(measured(name, smooth_plan(setting, sampler), data, 1 if quick else 3))
@@ -181,6 +181,7 @@ def corners(quick: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             data = records(n, CORNERS_D, 0.3 if isinstance(loss, Absolute) else None)
             plan = corner_plan(loss, radius, n)
             rows.append(measured(f"{name}, n = {n}", plan, data, 1 if quick else 3))
+            rows[-1]["plain_passes"] = corner_plan(loss, radius, n, "proximal").work.passes
             if loss_bends(loss, radius):
                 beside = rows[-1]["passes"] / plan.work.passes
                 bars.append(at_most(f"passes / planned, {name}, n = {n}", beside, PREDICTED))

@@ -129,6 +129,9 @@ ABOUT: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "tests/samplers/test_certificate.py": {
+        "test_closeness_at_one_order_is_at_most_the_triangle_of_three": (
+            "dpfit.samplers.certificate.WithinRenyi",
+        ),
         "test_gaussian_closeness_is_attained_by_shifts": ("dpfit.privacy.event.GaussianPrivate",),
     },
     "tests/samplers/test_certified_langevin.py": {
