@@ -37,8 +37,12 @@ LINES = {
 }
 
 
+DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(0.93) hue-rotate(180deg) } }"
+"""On dark pages the picture is dark; the hues of the lines stay."""
+
+
 def draw(rows: list[dict[str, Any]], table: str, path: Path) -> None:
-    """Write the picture: one line for each model, on white in light and dark pages."""
+    """Write the picture: one line for each model, light or dark as the page is."""
     matplotlib.rcParams.update({"svg.hashsalt": "dpfit", "font.size": 11})
     figure, axes = pyplot.subplots(figsize=(7.2, 3.9), layout="constrained")
     for model, (label, colour, style) in LINES.items():
@@ -59,6 +63,8 @@ def draw(rows: list[dict[str, Any]], table: str, path: Path) -> None:
     axes.legend(frameon=False, loc="lower right", fontsize=9.5)
     figure.savefig(path, facecolor="white", metadata={"Date": None})
     pyplot.close(figure)
+    drawn = path.read_text(encoding="utf-8")
+    path.write_text(drawn.replace("</style>", f"{DARK}</style>", 1), encoding="utf-8")
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.integrate import trapezoid
 
 from dpfit.audit.auditor import audit_plan, audit_runs
 from dpfit.audit.runs import CallableRuns
@@ -409,7 +410,7 @@ def exact_delta(mean, value, other, epsilon, noise=1.0):
     gap = p * stats.norm.pdf(line, m, sigma) - math.exp(epsilon) * q * stats.norm.pdf(
         line, k, sigma
     )
-    return max(0.0, (1 - p) - math.exp(epsilon) * (1 - q)) + np.trapezoid(np.maximum(gap, 0), line)
+    return max(0.0, (1 - p) - math.exp(epsilon) * (1 - q)) + trapezoid(np.maximum(gap, 0), line)
 
 
 def near_the_threshold(rng, mean):

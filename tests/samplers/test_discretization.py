@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from grids import cells, masses
-from scipy.integrate import solve_ivp
+from scipy.integrate import solve_ivp, trapezoid
 from scipy.linalg import expm
 from scipy.stats import norm
 
@@ -115,12 +115,12 @@ def test_the_entropy_of_paths_is_attained_by_quadratics():
     s = 1 / (M * (1 - h * M / 2))
     within = np.linspace(0, h, 2001)
     moved = 2 * d * within + within**2 * M**2 * d * s
-    exact = steps * np.trapezoid(M**2 / 2 * moved, within) / 2
+    exact = steps * trapezoid(M**2 / 2 * moved, within) / 2
     found = langevin_discretization(1.0, SmoothTarget(d, M, M), LangevinSampler(steps, h), s)
     assert found.forward == pytest.approx(exact, rel=1e-6)
     slope, flat = 0.7, LangevinSampler(steps, h)
     moved = 2 * d * within + within**2 * slope**2
-    exact = steps * np.trapezoid(M**2 / 2 * moved, within) / 2
+    exact = steps * trapezoid(M**2 / 2 * moved, within) / 2
     assert lipschitz_discretization(1.0, d, M, slope, flat).forward == pytest.approx(
         exact, rel=1e-6
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 from scipy.stats import kstest, norm
 
 from dpfit.core import Minimize
@@ -48,7 +49,7 @@ def along(direction, radius, potential):
     half = np.sqrt(np.maximum(radius**2 - s**2, 0))
     points = s[:, None, None] * direction + (half[:, None] * u)[..., None] * across
     U = potential(points)
-    density = half * np.trapezoid(np.exp(-(U - U.min())), u, axis=1)
+    density = half * trapezoid(np.exp(-(U - U.min())), u, axis=1)
     F = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
     return lambda at: np.interp(at, s, F / F[-1])
 

@@ -104,7 +104,8 @@ class Curve(ABC):
         """Jeffreys divergence (the sum of both KL divergences): the variance of a small loss."""
         grid = self.reach * np.append(0.0, np.geomspace(1e-9, 1.0, 600))
         both = self.profile(grid).sum(axis=0) * (1 + np.exp(-grid))
-        return float(np.trapezoid(both, grid))
+        # The trapezoidal rule; NumPy 1 has it under another name than NumPy 2.
+        return float((np.diff(grid) * (both[1:] + both[:-1]) / 2.0).sum())
 
     def masses(self, step: float, tail: float) -> tuple[tuple[Array, float], ...]:
         """Losses on the grid of width ``step``: masses at -m..m and infinity, by direction."""
