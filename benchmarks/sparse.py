@@ -18,6 +18,7 @@ reference has at most two runs on each, since its error is steady.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import resource
 import sys
@@ -39,7 +40,7 @@ from dpfit.losses import Bounds, Logistic
 from dpfit.models import LogisticRegression
 from dpfit.privacy import Budget
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
-from dpfit.solvers.gradient.sparse_descent import COLUMNS, sparse_descent
+from dpfit.solvers.gradient.sparse_descent import COLUMNS, TUNING, sparse_descent
 
 Floats = NDArray[np.float64]
 APPROXIMATE, PURE = Budget(epsilon=1.0, delta=1e-6), Budget(epsilon=1.0)
@@ -189,53 +190,60 @@ def shown(row: dict[str, Any]) -> str:
     )
 
 
-def tuning_problems() -> Iterator[tuple[InMemory, Minimize, float, Floats]]:
+def tuning_problems() -> Iterator[tuple[InMemory, Minimize, float]]:
     """Yield problems of another kind: uniform entries in groups, weights that fall off."""
-    for n, d, true in ((3000, 150, 4), (8000, 300, 6), (20_000, 300, 8)):
+    for n, d, true in (
+        *((3000, 150, 4), (8000, 300, 6), (20_000, 300, 8)),
+        *((3000, 150, 8), (8000, 300, 12), (20_000, 300, 16)),
+    ):
         for seed in range(2):
             rng = np.random.default_rng([TUNED + seed, n])
             group = rng.uniform(-1, 1, (n, -(-d // 10)))[:, np.arange(d) // 10]
             rows = 0.6 * rng.uniform(-1, 1, (n, d)) + 0.4 * group
             theta = np.zeros(d)
-            theta[rng.permutation(d)[:true]] = rng.choice([-1, 1], true) * 0.8 ** np.arange(true)
+            weights = 0.8 ** (np.arange(true) * 8 / max(true, 8))
+            theta[rng.permutation(d)[:true]] = rng.choice([-1, 1], true) * weights
             theta *= 8.0 / np.abs(theta).sum()
             likely = 1 / (1 + np.exp(-rows @ theta))
             data = InMemory(rows, np.where(rng.random(n) < likely, 1.0, -1.0))
             bounds = Bounds(float(np.sqrt(d)), row_max=1.0)
             ball = L1Ball(d, 12.0)
             problem = Minimize(n=n, loss=Logistic(), bounds=bounds, n_features=d, domain=ball)
-            yield data, problem, least_loss(data, 8.0, theta), theta
+            yield data, problem, least_loss(data, 8.0, theta)
 
 
-def tune(runs: int) -> list[dict[str, Any]]:
-    """Return the mean excess over that of zero, by factor of the rule and share of the choice."""
-    problems = list(tuning_problems())
-    rows = []
+FACTORS, SHARES = (0.15, 0.2, 0.3), (0.5, 0.65, 0.8)
+"""Columns per sqrt(n mu), and fractions of the budget for the choice, that are compared."""
+
+
+def tune(runs: int) -> dict[str, Any]:
+    """Return the mean excess over that of zero for each setting, and bars for the shipped one."""
+    problems, rows, bars = list(tuning_problems()), [], []
     for budget in (APPROXIMATE, PURE):
-        mu = APPROXIMATE.gaussian_mu
-        for factor in (0.15, 0.2, 0.3):
-            for share in (0.35, 0.5, 0.65):
-                ratios = []
-                for data, problem, least, _ in problems:
-                    k = int(np.ceil(factor * np.sqrt(problem.n * mu)))
-                    plan = sparse_descent.plan(problem, budget, columns=k, share=share)
-                    values = [
-                        mean_loss(plan.run(data, random_state=run).output, data)
-                        for run in range(runs)
-                    ]
-                    zero = mean_loss(np.zeros(data.width), data) - least
-                    ratios.append((np.mean(values) - least) / zero)
-                kind = budget.kind
-                row = {"budget": kind, "factor": factor, "share": share, "ratios": ratios}
-                rows.append(
-                    row | {"mean": float(np.exp(np.mean(np.log(np.maximum(ratios, 1e-3)))))}
-                )
-                each = " ".join(f"{ratio:.3f}" for ratio in ratios)
-                print(
-                    f"{kind:<12} {factor:.2f} {share:.2f}  {rows[-1]['mean']:.4f}  {each}",
-                    flush=True,
-                )
-    return rows
+        means = {}
+        for factor, share in itertools.product(FACTORS, SHARES):
+            ratios = [relative_excess(each, budget, factor, share, runs) for each in problems]
+            mean = float(np.exp(np.mean(np.log(np.maximum(ratios, 1e-3)))))
+            means[factor, share] = mean
+            row = {"budget": budget.kind, "factor": factor, "share": share, "mean": mean}
+            rows.append(row | {"ratios": ratios})
+            shown = " ".join(f"{ratio:.3f}" for ratio in ratios)
+            line = f"{budget.kind:<12} {factor:.2f} {share:.2f}  {mean:.4f}  {shown}"
+            print(line, file=sys.stderr, flush=True)
+        shipped = means[TUNING.columns, TUNING.share] / min(means.values())
+        bars.append(at_most(f"{budget.kind}: shipped setting over the best", shipped, 1.6))
+    return {"benchmark": "sparse --tune", "runs": runs, "figures": rows, "bars": bars}
+
+
+def relative_excess(
+    each: tuple[InMemory, Minimize, float], budget: Budget, factor: float, share: float, runs: int
+) -> float:
+    """Return the mean excess of some runs over that of zero."""
+    data, problem, least = each
+    columns = int(np.ceil(factor * np.sqrt(problem.n * APPROXIMATE.gaussian_mu)))
+    plan = sparse_descent.plan(problem, budget, columns=columns, share=share)
+    values = [mean_loss(plan.run(data, random_state=run).output, data) for run in range(runs)]
+    return (float(np.mean(values)) - least) / (mean_loss(np.zeros(data.width), data) - least)
 
 
 def figure(runs: int) -> str:
@@ -319,8 +327,7 @@ def main() -> int:
         print(json.dumps(compressed()))
         return 0
     if options.tune:
-        tune(runs)
-        return 0
+        return finish(tune(runs), options.json)
     if options.figure:
         place = Path(__file__).resolve().parents[1] / "docs" / "figures" / "sparse.svg"
         place.write_text(figure(runs))
