@@ -217,8 +217,11 @@ FACTORS, SHARES = (0.15, 0.2, 0.3), (0.5, 0.65, 0.8)
 
 
 def tune(runs: int) -> dict[str, Any]:
-    """Return the mean excess over that of zero for each setting, and bars for the shipped one."""
-    problems, rows, bars = list(tuning_problems()), [], []
+    """Return the mean excess over that of zero for each setting, and the shipped over the best.
+
+    The shipped number of columns is that of few true columns; there is no bar.
+    """
+    problems, rows, shipped = list(tuning_problems()), [], {}
     for budget in (APPROXIMATE, PURE):
         means = {}
         for factor, share in itertools.product(FACTORS, SHARES):
@@ -230,9 +233,9 @@ def tune(runs: int) -> dict[str, Any]:
             shown = " ".join(f"{ratio:.3f}" for ratio in ratios)
             line = f"{budget.kind:<12} {factor:.2f} {share:.2f}  {mean:.4f}  {shown}"
             print(line, file=sys.stderr, flush=True)
-        shipped = means[TUNING.columns, TUNING.share] / min(means.values())
-        bars.append(at_most(f"{budget.kind}: shipped setting over the best", shipped, 1.6))
-    return {"benchmark": "sparse --tune", "runs": runs, "figures": rows, "bars": bars}
+        shipped[budget.kind] = means[TUNING.columns, TUNING.share] / min(means.values())
+    found = {"runs": runs, "figures": rows, "shipped_over_best": shipped}
+    return {"benchmark": "sparse --tune", **found, "bars": []}
 
 
 def relative_excess(
