@@ -27,6 +27,10 @@ _MEANS = (25.0, 100.0)
 _LEAST_SHARE_OF_MEANS = 0.75
 """How much of the way these go at any noise, in logarithms."""
 
+_QUANTILES, _LEAST_OF_QUANTILES = (300.0, 1200.0), 0.75
+"""Levels of `signal` between which quantile losses with a delta come to have the norm of other
+regressions; below, this multiple of it. Set by benchmarks/quantiles.py."""
+
 
 def signal(budget: Budget, n: int, dimension: int) -> float:
     """How far a sum over n records stands out of the noise of a budget, from public facts."""
@@ -62,4 +66,9 @@ def longest_row(loss: Loss, budget: Budget, n: int, columns: int) -> float:
         least, levels = (_LEAST_SHARE_OF_MEANS, _MEANS) if is_mean else (0.0, _NUMBERS)
     clear = math.log(max(signal(budget, n, columns * loss.outputs), 1e-300))
     share = float(np.interp(clear, np.log(levels), (least, 1.0)))
-    return float(usual * (longest / usual) ** share)
+    norm = float(usual * (longest / usual) ** share)
+    if loss.is_quantile and budget.kind != "pure":
+        # The slopes are clipped nowhere, so short rows are the only guard against much noise.
+        lower = float(np.interp(clear, np.log(_QUANTILES), (1.0, 0.0)))
+        norm *= _LEAST_OF_QUANTILES**lower
+    return norm
