@@ -1,11 +1,12 @@
-"""Quantile regression on ten synthetic problems: the figures that set its width and its time.
+"""Quantile regression on 20 synthetic problems: the figures that set its rules.
 
-    python benchmarks/quantiles.py            three budgets with a delta, three without
-    python benchmarks/quantiles.py --quick    one of each, under 45 seconds
+    python benchmarks/quantiles.py            four budgets with a delta, three without
+    python benchmarks/quantiles.py --quick    those with bars, under 45 seconds
     python benchmarks/quantiles.py --json     machine-readable, with the bars
 
 A figure is the excess pinball loss over the best linear fit, as a share of that of the best
-constant. The generators differ from those of benchmarks/weak_spots.py, which judges.
+constant. Rules: widths, time, row norms, and the quantile of the labels as a start. The generators
+differ from those of benchmarks/weak_spots.py, which judges.
 """
 
 from __future__ import annotations
@@ -25,18 +26,23 @@ from dpfit.models import QuantileRegressor
 Floats = NDArray[np.float64]
 
 TEST = 10_000
-BUDGETS = ((0.1, 1e-6), (1.0, 1e-6), (10.0, 1e-6), (0.3, 0.0), (3.0, 0.0), (30.0, 0.0))
-BARS = {(1.0, 1e-6): 0.03, (3.0, 0.0): 0.02}
+BUDGETS = ((0.1, 1e-6), (0.3, 1e-6), (1.0, 1e-6), (10.0, 1e-6), (0.3, 0.0), (3.0, 0.0), (30.0, 0.0))
+BARS = {(0.1, 1e-6): 0.2, (1.0, 1e-6): 0.02, (3.0, 0.0): 0.02}
 
 
 class Case(NamedTuple):
-    """Errors of a standard deviation ``spread``, over half the label range, and a quantile."""
+    """Errors of a standard deviation ``spread``, over half the label range, and a quantile.
+
+    Labels lie around ``middle``, by default around a random number in [-0.5, 0.5].
+    """
 
     errors: str
     n: int
     d: int
     level: float
     spread: float
+    columns: str = "normal"
+    middle: float | None = None
 
 
 CASES = (
@@ -50,14 +56,24 @@ CASES = (
     Case("uniform", 20_000, 3, 0.95, 0.05),
     Case("t", 3_000, 5, 0.5, 0.15),
     Case("lognormal", 10_000, 12, 0.8, 0.2),
+    Case("lognormal", 20_000, 10, 0.9, 0.1, "uniform", -0.8),
+    Case("t", 10_000, 20, 0.75, 0.1, "uniform", 0.4),
+    Case("lognormal", 30_000, 12, 0.8, 0.08, "binary", -0.9),
+    Case("heteroscedastic", 15_000, 25, 0.25, 0.15, "binary", 0.0),
+    Case("uniform", 5_000, 6, 0.5, 0.2, "uniform", -0.3),
+    Case("lognormal", 40_000, 30, 0.9, 0.15, "uniform", -0.65),
+    Case("heteroscedastic", 8_000, 5, 0.9, 0.1, "uniform", -0.5),
+    Case("t", 20_000, 8, 0.1, 0.05, "binary", 0.6),
+    Case("lognormal", 15_000, 12, 0.9, 0.1, "normal", -0.8),
+    Case("lognormal", 10_000, 15, 0.5, 0.12, "uniform", -0.7),
 )
 
 
 def drawn(case: Case) -> tuple[Floats, Floats]:
-    """Return rows of clipped normal columns and labels in [-1, 1]; the last ones judge."""
+    """Return rows with entries and labels in [-1, 1]; the last records judge."""
     rng = np.random.default_rng([1, 77, case.n, case.d])
     records = case.n + TEST
-    rows = np.clip(0.5 * rng.standard_normal((records, case.d)), -1, 1)
+    rows = drawn_rows(case, records, rng)
     weights = rng.standard_normal(case.d) * (rng.random(case.d) < 0.5)
     weights[0] += 1
     margins = rows @ (weights / np.linalg.norm(weights))
@@ -69,7 +85,18 @@ def drawn(case: Case) -> tuple[Floats, Floats]:
         labels = margins + (0.3 + 0.7 * np.abs(rows[:, 0])) * rng.standard_normal(records)
     else:
         labels = margins + rng.uniform(-1, 1, records)
-    return rows, np.clip(case.spread * labels + rng.uniform(-0.5, 0.5), -1, 1)
+    middle = rng.uniform(-0.5, 0.5) if case.middle is None else case.middle
+    return rows, np.clip(case.spread * labels + middle, -1, 1)
+
+
+def drawn_rows(case: Case, records: int, rng: np.random.Generator) -> Floats:
+    """Return rows of clipped normal, uniform or two-valued columns."""
+    if case.columns == "uniform":
+        return rng.uniform(-1, 1, (records, case.d))
+    if case.columns == "binary":
+        often = rng.uniform(0.1, 0.9, case.d)
+        return np.where(rng.random((records, case.d)) < often, 1.0, -1.0)
+    return np.clip(0.5 * rng.standard_normal((records, case.d)), -1, 1)
 
 
 def pinball(level: float, gaps: Floats) -> float:
@@ -136,7 +163,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="two budgets, under 45 seconds")
+    parser.add_argument("--quick", action="store_true", help="budgets with bars, under 45 seconds")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     result = run(arguments.quick)

@@ -9,7 +9,7 @@ from sklearn import linear_model
 
 from dpfit.data.chunk import Chunk
 from dpfit.data.schema import Number, Schema
-from dpfit.losses import Logistic, Squared
+from dpfit.losses import Logistic, QuantileHuber, Squared
 from dpfit.models import (
     HuberRegressor,
     LinearRegression,
@@ -158,3 +158,15 @@ def test_rows_are_shortened_less_the_less_noise_there_is():
             assert norms == sorted(norms)
             assert norms[0] >= norm_of_uniform_rows(20)
             assert norms[-1] >= math.sqrt(20)
+
+
+def test_rows_of_quantiles_are_shortened_more_at_much_noise_with_a_delta():
+    def norm(epsilon: float, delta: float | None) -> float:
+        loss = QuantileHuber(0.9, 0.02, centred=True)
+        return longest_row(loss, Budget(epsilon=epsilon, delta=delta), 5000, 20)
+
+    usual = norm_of_uniform_rows(20)
+    assert norm(0.01, 1e-6) == pytest.approx(0.75 * usual)
+    assert norm(0.01, None) == pytest.approx(usual)
+    # The signal is about 1400 here, and the norm that of other regressions.
+    assert norm(6.5, 1e-6) == pytest.approx(usual)

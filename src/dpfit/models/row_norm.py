@@ -31,6 +31,11 @@ class RowNormTuning(Tuning):
         For regressions of a mean with a delta: their gradients are clipped anyway.
     least_share_of_means : float
         How much of the way these go at any noise, in logarithms.
+    quantiles : pair of float
+        For quantile losses with a delta: levels between which they come to have the norm of other
+        regressions. Set by benchmarks/quantiles.py, as the next.
+    least_of_quantiles : float
+        Below these levels, the multiple of that norm.
     """
 
     kind = "row_norm_tuning"
@@ -39,6 +44,8 @@ class RowNormTuning(Tuning):
     numbers: tuple[float, float] = (3_000.0, 30_000.0)
     means: tuple[float, float] = (25.0, 100.0)
     least_share_of_means: float = 0.75
+    quantiles: tuple[float, float] = (300.0, 1200.0)
+    least_of_quantiles: float = 0.75
 
 
 TUNING = RowNormTuning()
@@ -80,4 +87,9 @@ def longest_row(loss: Loss, budget: Budget, n: int, columns: int) -> float:
         )
     clear = math.log(max(signal(budget, n, columns * loss.outputs), 1e-300))
     share = float(np.interp(clear, np.log(levels), (least, 1.0)))
-    return float(usual * (longest / usual) ** share)
+    norm = float(usual * (longest / usual) ** share)
+    if loss.is_quantile and budget.kind != "pure":
+        # The slopes are clipped nowhere, so short rows are the only guard against much noise.
+        lower = float(np.interp(clear, np.log(TUNING.quantiles), (1.0, 0.0)))
+        norm *= TUNING.least_of_quantiles**lower
+    return norm

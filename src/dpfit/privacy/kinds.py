@@ -94,6 +94,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "k_norm_noise": ("dpfit.mechanisms.additive", "KNormNoise"),
     "l2_laplace": ("dpfit.privacy.event", "L2Laplace"),
     "label_mean_tuning": ("dpfit.solvers.descents.label_mean", "LabelMeanTuning"),
+    "label_quantile_tuning": ("dpfit.solvers.descents.label_quantile", "LabelQuantileTuning"),
     "langevin_sample": ("dpfit.solvers.gibbs.gibbs_posterior_sampler", "LangevinSample"),
     "langevin_tuning": ("dpfit.solvers.gradient.langevin", "LangevinTuning"),
     "laplace": ("dpfit.privacy.event", "Laplace"),

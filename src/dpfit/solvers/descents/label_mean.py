@@ -112,39 +112,43 @@ class ConstantRows(Transformation):
         return point
 
 
+def can_start_at_constant(problem: Minimize) -> bool:
+    """Whether a constant prediction can be released first: it needs an intercept and label bounds.
+
+    A problem with a start or a domain of its own keeps them.
+    """
+    low, high = problem.bounds.labels
+    return (
+        problem.intercept is not None
+        and problem.loss.is_regression
+        and problem.start is None
+        and problem.region is None
+        and math.isfinite(high - low)
+    )
+
+
 def label_mean_share(problem: Minimize, relation: str, noise_multiplier: float) -> float:
     """Return the fraction of the squared GDP budget for the mean of the labels; 0 for none.
 
-    All that decides is public. The descent starts at the mean for a regression on labels with
-    declared bounds, rows with an intercept, no start and no domain. Quantiles are not means.
+    All that decides is public. Quantiles are not means: see `label_quantile`.
     """
-    low, high = problem.bounds.labels
-    if (
-        problem.intercept is None
-        or not problem.loss.is_regression
-        or problem.loss.is_quantile
-        or problem.start is not None
-        or problem.region is not None
-        or not math.isfinite(high - low)
-    ):
+    if problem.loss.is_quantile or not can_start_at_constant(problem):
         return 0.0
     whole = label_mean_noise(problem, relation, noise_multiplier) / problem.bounds.label_size
     share = min(TUNING.share, (whole / TUNING.enough) ** 2)
     return share if whole <= TUNING.worst * math.sqrt(share) else 0.0
 
 
-def from_label_mean(
-    descent: Plan, problem: Minimize, noise_multiplier: float, budget: Budget
-) -> Plan:
-    """Return the mean of the labels, then a descent that starts there."""
-    mean = TransformedPlan.of(
+def from_constant(first: Descent, descent: Plan, problem: Minimize, budget: Budget) -> Plan:
+    """Return the descent that finds a constant prediction, then the one that starts there."""
+    constant = TransformedPlan.of(
         ConstantRows(problem.n_features, float(problem.intercept or 1.0), *problem.bounds.labels),
-        trajectory_step(label_mean(problem, budget.relation, noise_multiplier), budget),
+        trajectory_step(first, budget),
     )
-    return Composition((Stage(CENTRE, mean), Stage(DESCENT, descent, StartAt(CENTRE))))
+    return Composition((Stage(CENTRE, constant), Stage(DESCENT, descent, StartAt(CENTRE))))
 
 
-def around_label_mean(descent: Descent) -> Descent:
+def around_constant(descent: Descent) -> Descent:
     """Return a descent that shrinks less, and the intercept not at all: the start is noisy."""
     moves = cast(Momentum, descent.optimizer)
     shrinkage = TUNING.shrinkage * moves.shrinkage

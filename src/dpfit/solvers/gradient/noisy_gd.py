@@ -26,11 +26,14 @@ from dpfit.solvers.descents.label_mean import (
     TUNING as LABEL_MEAN,
 )
 from dpfit.solvers.descents.label_mean import (
-    around_label_mean,
-    from_label_mean,
+    around_constant,
+    from_constant,
+    label_mean,
     label_mean_share,
     split,
 )
+from dpfit.solvers.descents.label_quantile import TUNING as LABEL_QUANTILE
+from dpfit.solvers.descents.label_quantile import has_time, label_quantile, label_quantile_share
 from dpfit.solvers.descents.network_rule import TUNING as NETWORK
 from dpfit.solvers.descents.network_rule import tune_network
 from dpfit.solvers.descents.optimizer import Optimizer
@@ -140,7 +143,7 @@ class NoisyGD(Algorithm[Minimize]):
     requires = (CLIPPABLE, FINITE_CLIP, STEP_SIZE, ADAPTIVE_STEP, OWN_NUMBERS, FILTERED)
     supports = frozenset({"ridge", "domain", "centre", "trust_ball", "ridge_map"})
     tier = "recommended"
-    tunings = (DESCENT, LABEL_MEAN, QUANTILE, NETWORK, SCALES)
+    tunings = (DESCENT, LABEL_MEAN, LABEL_QUANTILE, QUANTILE, NETWORK, SCALES)
     auto_candidate = True
 
     def is_candidate(self, problem: Minimize) -> bool:
@@ -161,7 +164,8 @@ class NoisyGD(Algorithm[Minimize]):
         """Return a full-batch descent within the budget; nothing to tune.
 
         A regression with an intercept and declared label bounds finds the mean of the labels first,
-        with at most 5% of the squared budget, and starts there.
+        with at most 5% of the squared budget, and starts there. A quantile regression starts at the
+        quantile of the labels, if the remaining passes are enough.
         """
         passes = integer("max_passes", max_passes)
         if filtered:
@@ -188,15 +192,25 @@ class NoisyGD(Algorithm[Minimize]):
 
         whole = descent(multiplier, passes)
         risk = predicted_risk(whole)
-        share = label_mean_share(problem, budget.relation, multiplier)
-        # The mean of the labels is one over records: a user may have many.
-        if not share or passes == 1 or budget.unit == "user":
-            return trajectory_step(replace(whole, predicted=risk), budget)
-        first, rest = split(budget, share)
-        # Labels of reference designs are centred. There the mean gains nothing, so it is left out
+        alone = trajectory_step(replace(whole, predicted=risk), budget)
+        # Constants are of records: a user may have many.
+        if passes == 1 or budget.unit == "user":
+            return alone
+        # Labels of reference designs are centred. There a constant gains nothing, so it is left out
         # of the prediction.
-        steps = replace(around_label_mean(descent(rest, passes - 1)), predicted=risk)
-        return from_label_mean(trajectory_step(steps, budget), problem, first, budget)
+        if share := label_mean_share(problem, budget.relation, multiplier):
+            first, rest = split(budget, share)
+            constant = label_mean(problem, budget.relation, first)
+        elif share := label_quantile_share(problem, multiplier, passes):
+            first, rest = split(budget, share)
+            constant = label_quantile(problem, budget.relation, first)
+            if not has_time(descent(rest, passes - constant.rounds)):
+                return alone
+        else:
+            return alone
+        steps = around_constant(descent(rest, passes - constant.rounds))
+        steps = replace(steps, predicted=risk)
+        return from_constant(constant, trajectory_step(steps, budget), problem, budget)
 
     def example(self, relation: str) -> Example:
         """Return records with gradients one way; one record is opposite, or is removed."""
