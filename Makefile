@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 # Bytecode is kept, whatever the shell says: each process would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow lint benchmarks clean
+.PHONY: demo test test-slow test-oldest wheel lint benchmarks clean
 
 demo: .venv/user
 	$(BIN)/dpfit demo
@@ -18,6 +18,16 @@ test: .venv/dev lint
 
 test-slow: .venv/dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
+
+# The fast suite on the oldest release of each dependency that pyproject.toml allows.
+test-oldest: .venv-oldest/dev
+	.venv-oldest/bin/python -m pytest -n auto --dist worksteal -m "not slow"
+
+# A wheel, tried alone on every Python that this machine has and the wheel allows.
+wheel: .venv/dev
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python tools/check_wheel.py dist/dpfit-*.whl
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -67,5 +77,11 @@ benchmarks: .venv/dev
 	$(INSTALL) --editable ".[dev]"
 	touch $@ .venv/user
 
+.venv-oldest/dev: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints-oldest.txt --editable ".[dev]"
+	touch $@
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-oldest dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -60,7 +60,7 @@ def draw(rows: list[dict[str, Any]], table: str, path: Path) -> None:
     axes.set_title(f"Logistic regression on {table}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e5e5e5")
-    axes.legend(frameon=False, loc="lower right", fontsize=9.5)
+    axes.legend(frameon=False, loc=(0.05, 0.09), fontsize=9.5)
     figure.savefig(path, facecolor="white", metadata={"Date": None})
     pyplot.close(figure)
     drawn = path.read_text(encoding="utf-8")

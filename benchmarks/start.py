@@ -15,7 +15,7 @@ import sys
 import tempfile
 from typing import Any
 
-import bars
+from bars import at_most, finish
 
 HELP = "import sys; sys.argv = ['dpfit', '--help']\nfrom dpfit.cli import main\nmain()"
 OURS = "from dpfit.models import LogisticRegression"
@@ -61,9 +61,9 @@ def measure(repeats: int) -> dict[str, Any]:
         "second fit": second,
     }
     held = [
-        bars.at_most("first fit of a default model, seconds of processor time", first, 5.0),
-        bars.at_most("import of a model over that of scikit-learn's", ours / theirs, 1.3),
-        bars.at_most("dpfit --help, seconds of processor time", shown, 0.4),
+        at_most("first fit of a default model, seconds of processor time", first, 5.0),
+        at_most("import of a model over that of scikit-learn's", ours / theirs, 1.3),
+        at_most("dpfit --help, seconds of processor time", shown, 0.4),
     ]
     return {"seconds": figures, "bars": held}
 
@@ -77,7 +77,7 @@ def main() -> int:
     if not options.json:
         for name, value in result["seconds"].items():
             print(f"{value:6.2f} s  {name}")
-    return bars.finish(result, options.json)
+    return finish(result, options.json)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def strange(kind) -> tuple:
         pointers[1:] = 6
         return csc_array((values, np.array([0, 10**8, 1, -7, 3, 4]), pointers), shape=(5, 30)), []
     matrix = coo_array((values, (rows, np.abs(columns) % 30)), shape=(5, 30))
-    matrix.coords[1][:] = columns
+    matrix.col[:] = columns
     return matrix, [0, 2]
 
 
@@ -78,7 +78,7 @@ def test_a_score_of_entries_outside_a_sparse_matrix_is_paid_and_finite(kind, mod
 def test_a_matrix_without_columns_or_rows():
     assert within_shape(csr_array((np.ones(1), [5], [0, 1]), shape=(1, 0))).shape == (1, 0)
     matrix = coo_array(([1.0], ([0], [0])), shape=(1, 1))
-    matrix.coords[0][:] = 8
+    matrix.row[:] = 8
     assert within_shape(matrix).nnz == 0
     sound = csc_array(X)
     assert (within_shape(sound) != csr_array(X)).nnz == 0

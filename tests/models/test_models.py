@@ -299,7 +299,7 @@ def test_classes_are_public(line):
     ]  # one class in the data: a model all the same
     assert model.fit(X, y.astype(bool)).classes_.tolist() == [False, True]
     assert model.fit(X, 7 * y).classes_.tolist() == [0, 1]  # numbers go to the nearest class
-    with pytest.raises(ValueError, match="declare the classes"):
+    with pytest.raises(ValueError, match="classes must be declared"):
         model.fit(X, np.where(y, "sick", "well"))
     named = LogisticRegression(1.0, bounds=(-1.0, 1.0), classes=["well", "sick"])
     assert set(named.fit(X, np.where(y, "sick", "well")).predict(X)) <= {"well", "sick"}
@@ -382,7 +382,7 @@ def test_classes_that_are_none_are_refused(classes, line):
 def test_texts_are_no_classes_of_numbers(labels, line):
     """By their dtypes, which are public: all labels would count as the first class."""
     X, y, _ = line
-    with pytest.raises(ValueError, match="declare numbers, or give the labels as texts"):
+    with pytest.raises(ValueError, match="declare numeric classes, or convert y to strings"):
         LogisticRegression(1.0, bounds=(-1, 1), classes=["0", "1"]).fit(X, y.astype(labels))
     assert (
         LogisticRegression(1.0, bounds=(-1, 1), classes=["0", "1"])
@@ -969,7 +969,7 @@ def test_an_empty_cell_of_an_arrow_table_is_no_error(cell, line):
     ):
         with pytest.raises(ValueError, match="must hold numbers"):
             model.fit(texts, y)
-        with pytest.raises(ValueError, match="declare the classes"):
+        with pytest.raises(ValueError, match="classes must be declared"):
             model.fit(X, texts["a"])
 
 
@@ -1000,7 +1000,7 @@ def test_a_schema_gives_texts_their_classes():
     well = texts == "well"
     for y, classes in ((texts, sorted_ones), (well, [False, True]), (well * 1.0, [0, 1])):
         assert LogisticRegression(1.0, schema=schema).fit(table, y).classes_.tolist() == classes
-    with pytest.raises(ValueError, match="declare the classes"):
+    with pytest.raises(ValueError, match="classes must be declared"):
         LogisticRegression(1.0, schema=replace(schema, target=Number("age", 0, 1))).fit(
             table, texts
         )

@@ -93,9 +93,10 @@ def progress(subject: str, total: float | None = 1.0) -> Iterator[Callable[[floa
     What remains is estimated from the share of the planned work that is done.
     """
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda share: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(escape(subject), total=total)
         yield lambda share: bar.update(task, completed=share, total=1.0)
