@@ -227,6 +227,14 @@ class TestHardInstances:
         assert moved.max() <= hard_instances.stalled_displacement(50, 1 / 5000) < 1 / 3
         assert np.median(moved) > 0.4 * hard_instances.stalled_displacement(50, 1 / 5000)
 
+    @pytest.mark.parametrize("d", [1, 7, 50])
+    def test_the_reach_of_a_stalled_diffusion_is_that_of_concentration(self, d):
+        """The path is sqrt(2 time) Z, and P(norm(Z) > sqrt(d) + s) <= exp(-s^2 / 2)."""
+        time = 0.03
+        reach = hard_instances.stalled_displacement(d, time) / math.sqrt(2 * time)
+        assert -((reach - math.sqrt(d)) ** 2) / 2 == pytest.approx(-d / 2)
+        assert stats.chi(d).sf(reach) <= math.exp(-d / 2)
+
 
 def test_a_stalled_diffusion_ends_near_its_start_and_far_from_its_gibbs_density():
     """Free paths have squared length of mean 2 T p."""

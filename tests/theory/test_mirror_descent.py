@@ -4,7 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
+from scipy import stats
+from scipy.integrate import quad
+from scipy.optimize import brentq, minimize_scalar
 
 from dpfit.theory import mirror_descent as bounds
 from dpfit.theory.gaussian_width import gaussian_width, squared_dual_norm
@@ -181,6 +183,18 @@ def test_the_profile_bound_holds_for_a_separable_map_and_is_nearly_attained():
         )
 
 
+@pytest.mark.parametrize("reach", [0.0, 0.5])
+def test_the_tail_of_the_profile_bound_is_that_of_the_chi_law(reach):
+    """With curvatures so high nearby that only noise beyond the ellipsoid counts."""
+    direction, size, deviation, least = np.array([0.6, 0.0, -0.8]), 0.3, 0.5, 0.2
+    bound = bounds.noise_profile_bound(
+        [1e12] * 3, direction, size, deviation, least=least, reach=reach
+    )
+    edge = (1 + reach) * math.sqrt(3)
+    beyond = quad(lambda r: r * stats.chi(3).pdf(r), edge, 40, points=[6.0])[0]
+    assert bound == pytest.approx(size * deviation * 1.4 / least * beyond / math.sqrt(3))
+
+
 def test_start_divergence_and_trusted_slope_on_simulated_means():
     """Gradients are the 2 d signed unit vectors: V = L = 1, and the covariance is I / d."""
     rng, d, n = np.random.default_rng(5), 4, 200
@@ -198,12 +212,39 @@ def test_start_divergence_and_trusted_slope_on_simulated_means():
     assert (np.abs(signs) > bounds.trusted_slope(1.0, n, 0.05) / 2).mean() > 0.05
 
 
+def test_the_trusted_slope_is_attained_by_means_of_signs_deep_in_the_tail():
+    """The exact binomial tail, at a failure so small that Hoeffding's exponent decides."""
+    n, failure = 10**6, 1e-100
+
+    def beyond(slope):
+        return 2 * stats.binom.sf(math.ceil(n * (1 + slope) / 2) - 1, n, 0.5)
+
+    slope = bounds.trusted_slope(1.0, n, failure)
+    assert beyond(slope) <= failure < beyond(0.95 * slope)
+
+
+@pytest.mark.parametrize("failure", [0.5, 0.01])
+def test_the_trusted_slope_has_the_best_exponential_moment(failure):
+    """E exp(s norm of the sum) is below 2 exp(n s^2 c^2 / 2), c the longest centred gradient."""
+    n, lipschitz, mean = 300, 0.7, 0.2
+    slope = bounds.trusted_slope(lipschitz, n, failure, mean)
+
+    def log_tail(s):
+        return math.log(2) + n * (s * (lipschitz + mean)) ** 2 / 2 - s * n * slope
+
+    least = minimize_scalar(log_tail, bounds=(0.0, 1.0), method="bounded").fun
+    assert math.exp(least) == pytest.approx(failure, rel=1e-6)
+
+
 def test_the_sum_of_inverse_curvatures_is_never_above_chi():
     rng = np.random.default_rng(6)
     for _ in range(300):
         h = 10 ** rng.uniform(-4, 0, size=rng.integers(1, 30))
         for n in (1, 100, 10**6):
             assert bounds.chi(h, n, 0.3) >= (1 / h).sum() * (1 - 1e-12)
+    # Equal curvatures attain it where log(1 / delta) is one.
+    for n in (16, 100):
+        assert bounds.chi([0.25] * 3, n, math.exp(-1)) == pytest.approx(12)
     # The example of the theorem: one eigenvalue k^-1.5, the others 1 / k, enough public records.
     k = 100
     h = np.r_[k**-1.5, np.full(k - 1, 1 / k)]
@@ -220,3 +261,32 @@ def test_with_enough_public_records_the_matrix_is_within_a_factor_two():
     assert outside.mean() <= failure
     fewer = np.random.default_rng(8).multinomial(n // 4, np.full(d, 1 / d), size=20_000)
     assert ((fewer * d / (n // 4) < 0.5) | (fewer * d / (n // 4) > 2)).any(axis=1).mean() > failure
+
+
+def test_the_number_of_public_records_is_needed_deep_in_the_tail():
+    """A thousand unit rows, equally likely: half of a share is missed by exact binomial tails."""
+    d, failure = 1000, 1e-200
+
+    def missed(n):
+        # Shares are nearly independent, and the upper tail is far smaller.
+        return d * stats.binom.cdf(math.ceil(n / (2 * d)) - 1, n, 1 / d)
+
+    n = bounds.enough_public(d, 1 / d, failure)
+    assert missed(n) <= failure < missed(round(0.95 * n))
+
+
+def test_the_number_of_public_records_has_the_best_exponential_moment():
+    """Poisson counts missing half of their mean, for each of d directions and both ends."""
+    d, least, failure = 20, 0.05, 0.5
+
+    def chance(n):
+        mean = n * least
+
+        def log_tail(s):
+            return mean * math.expm1(-s) + s * mean / 2
+
+        best = minimize_scalar(log_tail, bounds=(0.0, 5.0), method="bounded").fun
+        return 2 * d * math.exp(best)
+
+    n = bounds.enough_public(d, least, failure)
+    assert chance(n) <= failure < chance(n - 1)

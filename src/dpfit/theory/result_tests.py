@@ -347,11 +347,11 @@ ABOUT: dict[str, dict[str, tuple[str, ...]]] = {
         "TestGibbs::test_total_variation_to_w_infinity": (
             "dpfit.theory.gibbs.log_variation_for_distance",
         ),
-        "TestHardInstances::test_packings": ("dpfit.theory.hard_instances.Packing",),
-        "TestHardInstances::test_value_queries": ("dpfit.theory.hard_instances.ValueQueries",),
-        "test_a_stalled_diffusion_ends_near_its_start_and_far_from_its_gibbs_density": (
+        "TestHardInstances::test_the_reach_of_a_stalled_diffusion_is_that_of_concentration": (
             "dpfit.theory.hard_instances.stalled_displacement",
         ),
+        "TestHardInstances::test_packings": ("dpfit.theory.hard_instances.Packing",),
+        "TestHardInstances::test_value_queries": ("dpfit.theory.hard_instances.ValueQueries",),
         "test_rates_are_those_of_the_printed_figure": ("dpfit.theory.rates.StronglyConvexRates",),
         "test_the_lower_bound_of_samplers_grows_like_the_condition_over_its_logarithm": (
             "dpfit.theory.hard_instances.sampling_lower_bound",
@@ -364,19 +364,19 @@ ABOUT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_coupled_runs_are_as_stable_as_claimed_and_a_tenth_more_is_attained": (
             "dpfit.theory.mirror_descent.stability",
         ),
-        "test_start_divergence_and_trusted_slope_on_simulated_means": (
-            "dpfit.theory.mirror_descent.trusted_slope",
-        ),
         "test_the_noise_profile_is_that_of_simulation": (
             "dpfit.theory.mirror_descent.noise_profile",
         ),
         "test_the_profile_bound_holds_for_a_separable_map_and_is_nearly_attained": (
             "dpfit.theory.mirror_descent.noise_profile_bound",
         ),
-        "test_widths_are_those_of_simulation": ("dpfit.theory.gaussian_width.gaussian_width",),
-        "test_with_enough_public_records_the_matrix_is_within_a_factor_two": (
+        "test_the_number_of_public_records_is_needed_deep_in_the_tail": (
             "dpfit.theory.mirror_descent.enough_public",
         ),
+        "test_the_trusted_slope_is_attained_by_means_of_signs_deep_in_the_tail": (
+            "dpfit.theory.mirror_descent.trusted_slope",
+        ),
+        "test_widths_are_those_of_simulation": ("dpfit.theory.gaussian_width.gaussian_width",),
     },
     "tests/theory/test_printed_constants.py": {
         "test_gradients_of_the_noise_are_sub_gamma_on_both_sides": (

@@ -77,6 +77,29 @@ def test_draws_of_linear_losses_have_the_stationary_law():
     assert excess == pytest.approx(sample.risk.expected, rel=0.15)
 
 
+def test_the_predicted_risk_of_linear_losses_is_half_the_ridge_times_the_stationary_variance():
+    sample = underdamped_gibbs_sampler.plan(linear(), Budget(mu=0.5), step=1.0).mechanism
+    flow, _, noise = steps_of(sample.chain, sample.inverse_temperature * 50 * 0.1)
+    spread = np.zeros((2, 2))
+    for _ in range(400):
+        spread = flow @ spread @ flow.T + noise
+    assert sample.risk.expected == pytest.approx(0.1 / 2 * spread[0, 0], rel=1e-6)
+
+
+def test_the_tolerance_of_the_start_is_left_and_steps_are_a_part_of_the_longest():
+    """Along the ridge alone, by the recursion; friction / smoothness is the longest step."""
+    sample = underdamped_gibbs_sampler.plan(
+        linear(), Budget(mu=0.5), tolerance=0.02, step=0.005
+    ).mechanism
+    flow, _, _ = steps_of(sample.chain, sample.inverse_temperature * 50 * 0.1)
+    left = np.linalg.matrix_power(flow, sample.chain.steps)[0, 0]
+    assert left == pytest.approx(0.02, rel=0.05)
+    problem = Minimize(n=200, loss=Logistic(), bounds=Bounds(1.0), n_features=2, ridge=0.01)
+    steep = underdamped_gibbs_sampler.plan(problem, Budget(mu=0.5), step=0.4).mechanism
+    longest = steep.chain.friction / (steep.inverse_temperature * 200 * (0.25 + 0.01))
+    assert steep.chain.step_size == pytest.approx(0.4 * longest, rel=0.01)
+
+
 def test_it_runs_on_records_and_has_under_half_the_temperature_of_last_iterates():
     problem = Minimize(n=2000, loss=Logistic(), bounds=Bounds(1.0), n_features=3, ridge=0.05)
     plan = underdamped_gibbs_sampler.plan(problem, Budget(epsilon=1.0, delta=1e-6))

@@ -149,6 +149,20 @@ def test_the_output_has_the_law_of_the_schedule(kind, relation):
     assert outputs.var(axis=0) == pytest.approx(scales**2, rel=0.11)
 
 
+def test_the_noise_profile_is_the_spread_of_a_step():
+    """On a ball that is never left; the tolerance is nine standard errors."""
+    rng, theta = np.random.default_rng(4), np.array([0.3, -0.2, 0.4])
+    problem = squared(radius=50.0, ridge=0.05)
+    plan = public_mirror_descent.plan(problem, Budget(mu=1.0), steps=4)
+    moves, aggregate = plan.mechanism.optimizer, plan.mechanism.aggregate
+    setting = moves.setting(problem, aggregate, InMemory(*regression(500, rng, theta)))
+    deviation = 2 * math.sqrt(moves.schedule.steps) * setting.clip_norm / 2000
+    noise = deviation * np.random.default_rng(5).standard_normal((200_000, 3))
+    moved = setting.move(np.tile(setting.start, (len(noise), 1)), noise) - setting.start
+    found = np.abs(moved @ setting.vectors).mean(axis=0)
+    assert setting.noise_profile() == pytest.approx(found, rel=0.015)
+
+
 def test_the_planned_risk_is_that_of_the_theorem():
     """Logistic, ball of radius 1, rows of norm 1: written out with every constant."""
     plan = public_mirror_descent.plan(logistic(), BUDGET, steps=100)
