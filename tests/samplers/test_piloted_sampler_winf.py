@@ -149,6 +149,25 @@ def test_most_trials_are_those_of_the_shortest_step_without_inner_chains():
     sampler, m = PilotedSampler(1e-4, 0.01), 2.0
     steps = math.ceil(math.log(2.0 / 0.9e-4) / math.log1p(0.02))
     assert sampler.most_trials(m, 1.0, 0.0) == 200 * steps
+    # The longest step divides distances by 21.
+    assert 1 + m * sampler.longest_step(m) == pytest.approx(21)
+
+
+def test_inner_chains_are_for_the_oracle_of_the_step_on_the_whole_domain(monkeypatch):
+    """Without an accepted trial: precision m + 1 / eta, from the centre, as far as the diameter."""
+    made, plain = [], PilotedSampler.inner_chain
+    monkeypatch.setattr(
+        PilotedSampler, "inner_chain", lambda *given: made.append(plain(*given)) or made[-1]
+    )
+    monkeypatch.setattr(
+        module.TangentRejection, "attempt", lambda self, *_: (self.seen, np.array([False]))
+    )
+    target = flat(2.0, 1.5)
+    state = Seen.of(target, np.zeros((1, 1)))
+    drawn = PilotedSampler(1e-2, 0.2)._step(state, target, 0.3, Source(1))
+    assert [(c.radius, c.step_size) for c in made] == [(3.0, 0.2)]
+    assert made[0].strong_convexity == pytest.approx(2.0 + 1 / 0.3)
+    assert np.abs(drawn.point).max() <= 1.5
 
 
 def test_the_pilot_finds_the_step_of_an_exact_acceptance(monkeypatch):

@@ -149,13 +149,14 @@ def test_the_ridge_minimizes_the_bound(objective, relation):
     assert pure.mechanism.problem.ridge == pytest.approx(best, rel=1e-3)
 
 
+@pytest.mark.parametrize("n", [10, 200])
 @pytest.mark.parametrize("loss", [LinearLoss(), Logistic(), Hinge()], ids=lambda loss: loss.kind)
 @pytest.mark.parametrize("budget", [Budget(epsilon=1.0), Budget(mu=0.1)], ids=["pure", "gdp"])
-def test_noise_is_a_hundredth_of_the_least_deviation_of_the_sample(loss, budget):
+def test_noise_is_a_hundredth_of_the_least_deviation_of_the_sample(loss, budget, n):
     """Of d / (t n L) at a boundary, 1 / sqrt(t n (curvature + r)), 1 / (t n L + sqrt(t n r))."""
-    problem = replace(linear(n=200, radius=1.0), loss=loss)
+    problem = replace(linear(n=n, radius=1.0), loss=loss)
     m = regularized_exp_mech.plan(problem, budget, sampler="piloted").mechanism
-    per_slope = m.inverse_temperature * 200
+    per_slope = m.inverse_temperature * n
     strong = per_slope * m.problem.ridge
     slope = 1 / (1 + math.exp(-1)) if loss.kind == Logistic().kind else 1.0
     if loss.kind == Hinge().kind:
