@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
+from scipy.integrate import quad
 
 from dpfit.core import Answer, Run
 from dpfit.mechanisms.counting import Flags
@@ -86,3 +88,17 @@ def test_the_predicted_error_is_that_of_simulation(number, hits):
         largest.append(np.abs(noise - mechanism.corrections(noise, run)).max())
     # A standard error is at most 2.5% here.
     assert plan.risk.expected == pytest.approx(np.mean(largest), rel=0.1)
+
+
+def test_the_predicted_error_in_closed_form():
+    """The largest of 100 generalized Gaussian and 5 Gaussian errors, by quadrature."""
+    mechanism = planned(100, 5).mechanism
+    counts = stats.gennorm(mechanism.noise.shape, scale=mechanism.noise.scale)
+    answers = stats.norm(scale=mechanism.correction.noise_multiplier)
+
+    def exceeded(x):
+        return 1 - (1 - 2 * counts.sf(x)) ** 100 * (1 - 2 * answers.sf(x)) ** 5
+
+    top = 12 * max(counts.std(), answers.std())
+    largest = quad(exceeded, 0, top, points=[counts.std(), 4 * counts.std()], limit=200)[0]
+    assert mechanism.risk.expected == pytest.approx(largest, rel=1e-6)

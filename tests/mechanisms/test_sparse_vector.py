@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.integrate import quad
 
 from dpfit.core import Interact, InteractionClosed, Run, plan_from_json
 from dpfit.mechanisms import sparse_vector as module
@@ -183,6 +184,32 @@ def test_the_predicted_error_is_that_of_the_answers(budget):
         errors.append(max(abs(answer - 1e6) for answer in state["answers"]))
     assert plan.risk.expected == pytest.approx(np.mean(errors), rel=0.1)
     assert "4 answers" in plan.risk.meaning
+
+
+def test_the_predicted_error_in_closed_form():
+    """Four answers take 40% of epsilon: harmonic numbers for Laplace, quadrature for Gaussians."""
+    queries = SparseQueries(threshold=0.0, hits=4, sensitivity=3.0)
+    problem = Interact(n=10, workload=queries, rounds=4)
+    plan = sparse_vector.plan(problem, Budget(epsilon=2.0))
+    scale = 3.0 * 4 / (0.4 * 2.0)
+    assert plan.risk.expected == pytest.approx(scale * (1 + 1 / 2 + 1 / 3 + 1 / 4))
+    mechanism = sparse_vector.plan(problem, Budget(epsilon=2.0, delta=1e-6)).mechanism
+    law = stats.norm(scale=3.0 * mechanism.noise_multiplier)
+    largest = quad(lambda x: 1 - (1 - 2 * law.sf(x)) ** 4, 0, 12 * law.std())[0]
+    assert mechanism.risk.expected == pytest.approx(largest)
+
+
+def test_the_predicted_distance_in_closed_form():
+    """Queries have noise of 4 / epsilon' and thresholds of 2 / epsilon', epsilon' a third each."""
+    queries = SparseQueries(threshold=0.0, hits=3, answers=False)
+    mechanism = sparse_vector.plan(
+        Interact(n=10, workload=queries, rounds=50), Budget(epsilon=1.0)
+    ).mechanism
+    query = 2 / (1 - mechanism.search.share) / mechanism.epsilon
+    threshold = 1 / mechanism.search.share / mechanism.epsilon
+    expected = query * sum(1 / k for k in range(1, 51)) + threshold * (1 + 1 / 2 + 1 / 3)
+    assert mechanism.epsilon == pytest.approx(1 / 3)
+    assert mechanism.risk.expected == pytest.approx(expected, rel=1e-3)  # the grid's rounding
 
 
 def test_queries_beyond_the_predicted_distance_are_seldom_misjudged():

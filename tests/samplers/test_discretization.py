@@ -7,6 +7,7 @@ import pytest
 from grids import cells, masses
 from scipy.integrate import solve_ivp, trapezoid
 from scipy.linalg import expm
+from scipy.optimize import brentq
 from scipy.stats import norm
 
 from dpfit.noise import Source
@@ -273,6 +274,14 @@ def test_underdamped_chains_follow_their_diffusion(chain):
         assert found.forward < math.inf
 
 
+def test_the_entropy_of_long_underdamped_paths_is_two_thirds_of_the_bound():
+    """Gradients are stale by s times the speed, s in a step: h^2 / 3 on average for h^2 / 2."""
+    chain = UnderdampedLangevin(1500, 0.02, 2.0, 0.1)
+    entropy = underdamped_laws(chain, 0.5, 4)[2]
+    bound = underdamped_discretization(1.0, 1, 0.5, chain).forward
+    assert 0.63 * bound <= entropy <= 2 / 3 * bound
+
+
 @pytest.mark.parametrize("weight", [0.002, 0.05, 0.6])
 def test_the_moment_of_kinetic_energy_is_exact_for_long_chains_without_force(weight):
     """E exp(w int v^2) of the velocity alone, by its Riccati equation; the bound allows for M."""
@@ -302,6 +311,20 @@ def test_divergences_of_underdamped_paths_tend_to_their_entropy():
     assert underdamped_discretization(1.0, 4, 3.0, doubled).forward == pytest.approx(
         4 * entropy, rel=1e-3
     )
+
+
+def test_the_longest_underdamped_step_leaves_half_of_the_friction():
+    """Stale gradients take u M h / 2 of it; the energy then decides kinetic part and speed."""
+    M, gamma, u, d, steps, failure = 2.0, 1.5, 0.6, 3, 40, 0.01
+    chain = UnderdampedLangevin(steps, gamma / (u * M) * (1 - 1e-12), gamma, u)
+    heat = gamma * u * d * steps * chain.step_size
+    kinetic = (u * d / 2 + heat) / (gamma / 2)
+    assert kinetic_moment(1e-9, d, M, chain) / 1e-9 == pytest.approx(kinetic, rel=1e-6)
+    # The largest t for which exp(t energy) loses to friction what its noise adds.
+    t = brentq(lambda t: t**2 * gamma * u - t * gamma / 2, 0.1, 10.0)
+    start = u * (math.sqrt(d) + math.sqrt(2 * math.log(2 / failure))) ** 2 / 2
+    energy = start + heat + math.log(2 / failure) / t
+    assert underdamped_speed(d, M, chain, failure) == pytest.approx(math.sqrt(2 * energy))
 
 
 def test_speeds_of_underdamped_chains():

@@ -90,7 +90,8 @@ def test_inner_chains_add_a_tenth_of_the_distance():
         for _ in range(5000):
             away = away / (1 + eta * m) + once
         outer = sampler.chain(m, 2.0, eta).certificate.distance
-        assert away + outer <= sampler.distance
+        assert away <= 0.1 * sampler.distance
+        assert outer <= 0.9 * sampler.distance
         # One step less in either chain, and the sum could be above the distance.
         assert away * (1 + 0.01 * (m + 1 / eta)) > 0.1 * sampler.distance * (1 - 1e-6)
         assert outer * (1 + eta * m) > 0.9 * sampler.distance * (1 - 1e-6)
@@ -115,6 +116,77 @@ def test_w_infinity_if_inner_chains_make_all_draws():
         steps = sampler.chain(target.strength, 2.0, eta).steps
         law = np.eye(len(x))[0] @ np.linalg.matrix_power(forward @ np.array(back), steps)
         assert quantile_distance(law, masses(U), x) <= sampler.distance + 2 * width
+
+
+def test_a_draw_takes_the_steps_of_its_certificate(monkeypatch):
+    """Flat f, a start 0.5 off the centre: nine tenths of the distance after so many steps."""
+    m, eta, distance, taken = 2.0, 0.05, 1e-4, []
+    steps = math.ceil(math.log(1.5 / (0.9 * distance)) / math.log1p(eta * m))
+    plain = PilotedSampler._step
+    monkeypatch.setattr(PilotedSampler, "_pilot", lambda *_: (eta, np.array([0.5])))
+    monkeypatch.setattr(
+        PilotedSampler, "_step", lambda *given: taken.append(given[3]) or plain(*given)
+    )
+    PilotedSampler(distance, 0.01).draw(flat(m, 1.0), 1, Source(1))
+    assert taken == [eta] * steps
+
+
+def test_a_step_adds_noise_of_its_size_before_the_oracle():
+    """The pull is (m centre + y / eta) / (m + 1 / eta), y normal around the state."""
+    m, eta, k = 2.0, 0.3, 20_000
+    target = flat(m, 1.0, d=3, centre=0.4)
+    state = Seen.of(target, np.full((k, 3), 0.2))
+    oracle = module._oracle(state, target, eta, Source(3))
+    precision = m + 1 / eta
+    assert oracle.precision == pytest.approx(precision)
+    y = (oracle.pull * precision - m * 0.4) * eta
+    # A standard error of the deviation is 0.3% of it.
+    assert y.std() == pytest.approx(math.sqrt(eta), rel=0.02)
+    assert y.mean() == pytest.approx(0.2, abs=6 * math.sqrt(eta / (3 * k)))
+
+
+def test_most_trials_are_those_of_the_shortest_step_without_inner_chains():
+    sampler, m = PilotedSampler(1e-4, 0.01), 2.0
+    steps = math.ceil(math.log(2.0 / 0.9e-4) / math.log1p(0.02))
+    assert sampler.most_trials(m, 1.0, 0.0) == 200 * steps
+    # The longest step divides distances by 21.
+    assert 1 + m * sampler.longest_step(m) == pytest.approx(21)
+
+
+def test_inner_chains_are_for_the_oracle_of_the_step_on_the_whole_domain(monkeypatch):
+    """Without an accepted trial: precision m + 1 / eta, from the centre, as far as the diameter."""
+    made, plain = [], PilotedSampler.inner_chain
+    monkeypatch.setattr(
+        PilotedSampler, "inner_chain", lambda *given: made.append(plain(*given)) or made[-1]
+    )
+    monkeypatch.setattr(
+        module.TangentRejection, "attempt", lambda self, *_: (self.seen, np.array([False]))
+    )
+    target = flat(2.0, 1.5)
+    state = Seen.of(target, np.zeros((1, 1)))
+    drawn = PilotedSampler(1e-2, 0.2)._step(state, target, 0.3, Source(1))
+    assert [(c.radius, c.step_size) for c in made] == [(3.0, 0.2)]
+    assert made[0].strong_convexity == pytest.approx(2.0 + 1 / 0.3)
+    assert np.abs(drawn.point).max() <= 1.5
+
+
+def test_the_pilot_finds_the_step_of_an_exact_acceptance(monkeypatch):
+    """A proposal of step eta is accepted with probability 1 / (1 + eta): 0.35 at 13 / 7."""
+
+    class Oracle:
+        def __init__(self, state, target, step_size, source):
+            self.gap = math.log1p(step_size)
+
+        def improve(self):
+            pass
+
+        def propose(self, number, source):
+            zeros = np.zeros((number, 1))
+            return Seen(zeros, zeros[:, 0], zeros), np.full((1, number), self.gap)
+
+    monkeypatch.setattr(module, "_oracle", Oracle)
+    eta, _ = PilotedSampler(1e-4, 1e-3)._pilot(flat(1.0, 1.0), Source(1))
+    assert eta == pytest.approx(13 / 7, rel=1e-3)
 
 
 def in_three_dimensions():

@@ -14,7 +14,7 @@ from dpfit.privacy.spec import from_json
 from dpfit.samplers.certificate import NotCertified
 from dpfit.samplers.markov import Chain
 from dpfit.samplers.potential import Potential
-from dpfit.samplers.underdamped_langevin_sampler import UnderdampedLangevin
+from dpfit.samplers.underdamped_langevin_sampler import Moving, UnderdampedLangevin
 
 
 def noise(chain):
@@ -52,6 +52,21 @@ def test_a_shift_of_the_gradient_is_as_visible_as_promised(h):
     assert UnderdampedLangevin(9, h, gamma, u).trajectory_mu(shift) == pytest.approx(
         3 * exact, rel=1e-6
     )
+
+
+@pytest.mark.parametrize("h", [0.1, 2.0])
+def test_a_step_draws_noise_of_its_covariance(h):
+    """Whitened by the covariance, all moments of second order are those of the identity.
+
+    A step's privacy is that of this noise: the part of the position beside the velocity counts.
+    """
+    chain = UnderdampedLangevin(1, h, 1.5, 0.8)
+    flat = Potential(WholeSpace(1), 1e-9, np.zeros(1), lambda x: (np.zeros(len(x)), 0 * x))
+    still = Moving(np.zeros((100_000, 1)), np.zeros((100_000, 1)))
+    drawn = np.concatenate(chain.step(still, flat, Source(2)), axis=1)
+    white = np.linalg.solve(np.linalg.cholesky(noise(chain)), drawn.T)
+    # Standard errors are 0.45% at most.
+    assert np.cov(white) == pytest.approx(np.eye(2), abs=0.03)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 25])

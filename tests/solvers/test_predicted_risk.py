@@ -18,6 +18,7 @@ from dpfit.privacy import Budget
 from dpfit.solvers.descents import predicted, scales
 from dpfit.solvers.descents.momentum import Momentum, momentum_descent
 from dpfit.solvers.descents.rule import TUNING, default_clip_norm, tune_descent
+from dpfit.solvers.gradient.langevin import langevin
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.perturbation import ridge
 from dpfit.solvers.perturbation.objective_perturbation import objective_perturbation
@@ -272,6 +273,26 @@ def test_what_a_descent_leaves_of_the_start(quadratic):
     mechanism = descent(problem, "replace", 1e-9, 500, 10.0 / 500, scales.gradient_bound(problem))
     left = excess(mechanism.run_many(data, Run(Source(4)), 1)).mean()
     assert left == pytest.approx(predicted.predicted_risk(mechanism).expected, rel=0.05)
+
+
+@pytest.mark.parametrize("mu", [0.02, 0.5], ids=["noise", "both"])
+def test_what_langevin_predicts_is_exact_on_a_quadratic(quadratic, mu):
+    """Starts and noises of all steps, followed one by one; the output is their weighted mean."""
+    problem = replace(quadratic[0], domain=L2Ball(3, 2.0))
+    budget = Budget(mu=mu, relation="add_remove")
+    mechanism = langevin.plan(problem, budget, max_passes=40, step_size=0.9).mechanism
+    # Predictors are at most 2 and labels at least -1: gradients are at most 3 long.
+    deviations = mechanism.aggregate.multipliers * 3 / 300
+    weights = (1 - 0.9 * RIDGE) ** -np.arange(1.0, 41)
+    weights /= weights.sum()
+    left, kicks, output = -LEAST, np.zeros((40, 3)), np.zeros((41, 3))
+    for k, weight in enumerate(weights):
+        left = left * (1 - 0.9 * (CURVATURES + RIDGE))
+        kicks = kicks * (1 - 0.9 * (CURVATURES + RIDGE))
+        kicks[k] = 0.9 * deviations[k]
+        output += weight * np.vstack([left, kicks])
+    exact = ((CURVATURES + RIDGE) * output**2).sum() / 2
+    assert predicted.predicted_risk(mechanism).expected == pytest.approx(exact, rel=1e-6)
 
 
 def round_problem(d, pull=0.0):

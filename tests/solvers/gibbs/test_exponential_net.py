@@ -103,8 +103,11 @@ def test_every_point_of_the_domain_is_near_the_net(domain):
     there = domain.sample(Source(2), (2000,))
     nearest = np.linalg.norm(there[:, None] - mechanism.points, axis=2).min(axis=1)
     assert nearest.max() <= mechanism.covering_radius * (1 + 1e-9)
-    if isinstance(domain, Box):
-        assert nearest.max() > 0.5 * mechanism.covering_radius
+    # Four cubes meet at this point of the domain.
+    corner = domain.centre + mechanism.covering_radius / math.sqrt(2)
+    least = np.linalg.norm(corner - mechanism.points, axis=1).min()
+    side = {Box: 3 / 7, L2Ball: 4 / 7, L1Ball: 2 / 7}[type(domain)]
+    assert least == pytest.approx(side / math.sqrt(2)) == mechanism.covering_radius
 
 
 def test_the_excess_risk_is_below_the_bound_and_falls_with_n():
@@ -180,10 +183,25 @@ def test_the_bound_is_that_of_the_theorem_where_the_net_is_fine_enough(d, n, poi
 
 
 def test_more_records_allow_fewer_cells_and_4096_at_least():
-    def cells(n):
-        domain = L2Ball(3, 1.0)
-        problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=3, domain=domain)
-        return exponential_net.plan(problem, Budget(epsilon=1.0)).mechanism.cells
+    def cells(n, d=3, epsilon=1.0):
+        domain = L2Ball(d, 1.0)
+        problem = Minimize(n=n, loss=Logistic(), bounds=Bounds(1.0), n_features=d, domain=domain)
+        return exponential_net.plan(problem, Budget(epsilon=epsilon)).mechanism.cells
 
     assert cells(4_000) == 62  # 62^3 < 1e9 / 4000 < 63^3
     assert cells(10**7) == 16
+    assert cells(10**7, d=1) == 4096
+    assert cells(400, d=4, epsilon=1e4) == 37  # 37^4 < 2e6 < 38^4
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_risk_of_a_coarse_and_of_a_warm_choice_in_closed_form(relation):
+    """Slope 1 + ridge times half a cube's diagonal; or range / (epsilon n) log(points)."""
+    problem = linear(n=100, domain=L2Ball(2, 2.0), ridge=0.25)
+    coarse = NetChoice(1e9, problem, relation, 50)
+    assert coarse.risk.expected == pytest.approx(1.5 * 2.0 / 50 * math.sqrt(2), rel=0.01)
+    assert coarse.expected == pytest.approx(1.5 * 2.0 / 50 * math.sqrt(2), rel=0.01)
+    warm = NetChoice(1e-3, linear(n=100), relation, 400)
+    lost = (4 if relation == "replace" else 2) * math.log(400) / (1e-3 * 100)
+    assert warm.risk.expected == pytest.approx(lost, rel=0.01)
+    assert warm.expected == pytest.approx(lost, rel=0.01)

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from released_risk import of_sample
+from scipy.optimize import minimize_scalar
 from scipy.stats import kstest
 
 from dpfit.core import Minimize, Run
 from dpfit.data.dataset import InMemory
 from dpfit.geometry import L2Ball
-from dpfit.losses import Bounds, CustomLoss, LinearLoss, Logistic
+from dpfit.losses import Bounds, CustomLoss, Hinge, LinearLoss, Logistic
 from dpfit.noise import Source
 from dpfit.privacy import Budget
 from dpfit.privacy.spec import from_json
@@ -118,6 +119,53 @@ def test_pure_budgets_have_the_temperature_of_the_exponential_mechanism(relation
     )
     least = 2.0 * 3.0 / math.sqrt(100)  # R sqrt(2 stable / n)
     assert of_sample(population) == pytest.approx(8 * change * 6.0 / (1.5 * 100) + least, rel=0.15)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("objective", ["empirical", "population"])
+def test_the_ridge_minimizes_the_bound(objective, relation):
+    """d change^2 / (mu n)^2 / r + r R^2 / 2, and 2 / (r n) for the population, by search."""
+    change = 2.0 if relation == "replace" else 1.0
+    stable = 2.0 if objective == "population" else 0.0
+
+    def bound(log, sample):
+        return sample(math.exp(log)) + math.exp(log) * 9 / 2 + stable / (math.exp(log) * 100)
+
+    def least(sample):
+        found = minimize_scalar(bound, bounds=(-9.0, 5.0), args=(sample,), options={"xatol": 1e-9})
+        return math.exp(found.x)
+
+    plan = regularized_exp_mech.plan(
+        linear(objective=objective), Budget(mu=0.5, relation=relation), spend_all=True
+    )
+    exact = least(lambda r: 8 * change**2 / (0.5 * 100) ** 2 / r)
+    assert plan.mechanism.problem.ridge == pytest.approx(exact, rel=1e-3)
+    # A pure sample is as cold for any ridge: what is added costs a tenth of it, or is the best.
+    pure = regularized_exp_mech.plan(
+        linear(objective=objective), Budget(epsilon=15.0, relation=relation)
+    )
+    tenth = 0.1 * 8 * change * 6.0 / (15.0 * 100) * 2 / 9
+    best = tenth if objective == "empirical" else least(lambda r: 0.0)
+    assert pure.mechanism.problem.ridge == pytest.approx(best, rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [10, 200])
+@pytest.mark.parametrize("loss", [LinearLoss(), Logistic(), Hinge()], ids=lambda loss: loss.kind)
+@pytest.mark.parametrize("budget", [Budget(epsilon=1.0), Budget(mu=0.1)], ids=["pure", "gdp"])
+def test_noise_is_a_hundredth_of_the_least_deviation_of_the_sample(loss, budget, n):
+    """Of d / (t n L) at a boundary, 1 / sqrt(t n (curvature + r)), 1 / (t n L + sqrt(t n r))."""
+    problem = replace(linear(n=n, radius=1.0), loss=loss)
+    m = regularized_exp_mech.plan(problem, budget, sampler="piloted").mechanism
+    per_slope = m.inverse_temperature * n
+    strong = per_slope * m.problem.ridge
+    slope = 1 / (1 + math.exp(-1)) if loss.kind == Logistic().kind else 1.0
+    if loss.kind == Hinge().kind:
+        least = 1 / (per_slope * slope + math.sqrt(strong))
+    else:
+        curved = 0.25 * per_slope if loss.kind == Logistic().kind else 0.0
+        least = min(8 / (per_slope * slope), 1 / math.sqrt(curved + strong))
+    deviation = m.noise_multiplier * m.sensitivity * (3.0 if budget.kind == "pure" else 1.0)
+    assert deviation == pytest.approx(least / 100, rel=5e-3)  # and rounding
 
 
 def test_a_ridge_that_was_asked_for_stays_and_is_not_charged_as_bias():

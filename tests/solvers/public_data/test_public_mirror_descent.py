@@ -202,7 +202,11 @@ def test_the_planned_risk_of_falling_steps_is_that_of_the_theorem():
     expected = (0.25 * 15 * start + drift * harmonic / 0.5) / steps
     assert plan.risk.expected == pytest.approx(expected, rel=1e-3)
     slope = (lipschitz + 0.02) * math.sqrt(2 * math.log(200) / 500)
-    assert plan.mechanism.optimizer.slope == pytest.approx(slope)
+    assert plan.risk.baseline == pytest.approx(start / 0.25)
+    moves = plan.mechanism.optimizer
+    assert moves.slope == pytest.approx(slope)
+    sizes = [moves.size(index) for index in range(steps)]
+    assert sizes == pytest.approx([1 / (0.25 * (t + 15)) for t in range(1, steps + 1)])
 
 
 @pytest.mark.parametrize("kind", ["fixed", "falling"])
