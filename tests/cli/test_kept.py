@@ -181,3 +181,25 @@ def test_any_encoding_of_the_terminal_works(table, ledger, tmp_path, encoding):
         result = process(*words, PYTHONIOENCODING=encoding)
         assert result.returncode == 0, result.stderr.decode(errors="replace")
         assert result.stdout
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_step_of_a_stream_that_cannot_be_printed_is_not_lost(dpfit, ledger, tmp_path, more):
+    """It goes to the error stream, and the same answer is shown again without a charge."""
+    ledger.register("visits", Budget(epsilon=1.0, relation="add_remove"))
+    schema, table, stream = (tmp_path / name for name in ("ward.toml", "1.csv", "stream"))
+    schema.write_text('[columns.ward]\ncategories = ["A", "B"]\n')
+    table.write_text("ward\n" + "A\nB\nA\n" * 10)
+    opened = dpfit(
+        "stream", "open", stream, "--schema", schema, "--by", "ward", "--steps", 4,
+        "--epsilon", 1, "--ledger", ledger.path, "--dataset", "visits",
+    )  # fmt: skip
+    assert opened.exit_code == 0, opened.stderr
+    with open("/dev/full", "w") as full:
+        lost = process("stream", "add", stream, table, *more, stdout=full)
+    assert lost.returncode != 0
+    line = next(line for line in lost.stderr.decode().splitlines() if line.startswith("{"))
+    again = dpfit("stream", "add", stream, tmp_path / "gone.csv", "--step", 1, "--json")
+    assert again.exit_code == 0, again.stderr
+    assert json.loads(line)["estimates"] == json.loads(again.stdout)["estimates"]
+    assert ledger.status("visits").reservations == 1

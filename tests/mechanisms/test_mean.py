@@ -9,7 +9,7 @@ from scipy.stats import chi2, laplace, norm
 
 from dpfit.core import Answer, Run
 from dpfit.mechanisms.mean import BoundedMean, NoisyMean, gaussian_mean, laplace_mean
-from dpfit.noise import Grid, Source
+from dpfit.noise import Source
 from dpfit.privacy import Budget, BudgetUnreachable
 from oracles.views import viewed
 
@@ -77,6 +77,31 @@ def test_the_noise_has_the_planned_law(noise):
     assert statistic(0.9) > limit
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("n", [1, 1000, 2_000_000])
+@pytest.mark.parametrize("multiplier", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize(("lower", "upper"), [(0.0, 1.0), (0.0, 1e12), (-1e-3, 2.5)])
+def test_equal_records_are_rounded_by_less_than_the_noise(noise, n, multiplier, lower, upper):
+    """A million equal records were off by 18 times the noise at epsilon 1: all round alike."""
+    mechanism = NoisyMean(noise, multiplier, BoundedMean(lower, upper), n, "replace")
+    centre, half = lower / 2 + upper / 2, upper / 2 - lower / 2
+    for share in (0.0, 0.3, 0.77, 1.0):
+        number = lower + share * (upper - lower)
+        steps = mechanism._grid.sum([[number - centre]], half)[0] * n
+        error = abs(steps * mechanism._grid.step / n - (number - centre))
+        # The second part is a step of the finest grid on which integers hold the sum.
+        assert error <= 1e-3 * mechanism.risk.expected + half * n * 2.0**-58
+        assert error <= mechanism.reach(0.5)[0]
+
+
+def test_a_wide_range_costs_no_digits():
+    """The error was 4e-7 of the range whatever the budget."""
+    numbers = np.random.default_rng(0).uniform(0, 1e12, 5000)
+    problem = Answer(n=5000, workload=BoundedMean(0.0, 1e12))
+    mean = laplace_mean.plan(problem, Budget(epsilon=1e6)).run(numbers, random_state=1).value
+    assert mean == pytest.approx([numbers.mean()], rel=2e-8)  # 50 times the scale of the noise
+
+
 @pytest.mark.parametrize("relation", ["replace", "add_remove"])
 def test_the_plan_meets_its_budget_and_little_less_noise_would_not(relation):
     problem = Answer(n=100, workload=BoundedMean(0.0, 1.0, 3))
@@ -106,7 +131,7 @@ def test_the_plan_meets_its_budget_and_little_less_noise_would_not(relation):
 def test_every_output_lies_on_one_grid_whatever_the_data():
     """The set of outputs is independent of records (before public shift and division)."""
     mechanism = NoisyMean("gaussian", 4.0, BoundedMean(-1.0, 1.0), 4, "replace")
-    grid = Grid.fitting(2.0, 1, "l2")
+    grid = mechanism._grid
     for data in (np.zeros(4), np.array([0.1, 1e-300, -1.0, 5e-324]), np.full(4, np.inf)):
         values = [gaussian_run(mechanism, data, seed) for seed in range(50)]
         assert all(value * 4 / grid.step == round(value * 4 / grid.step) for value in values)

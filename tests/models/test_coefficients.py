@@ -35,6 +35,7 @@ WAYS = {
     "bounds": {"bounds": (0, 1)},
     "sparse": {"bounds": (0, 1)},
     "row_norm": {"row_norm": math.sqrt(D)},
+    "sparse row_norm": {"row_norm": math.sqrt(D)},
     "schema": {"schema": Schema(tuple(Number(name, 0, 1) for name in NAMES))},
 }
 
@@ -42,7 +43,7 @@ WAYS = {
 def given(way, X):
     if way == "schema":
         return dict(zip(NAMES, X.T, strict=True))
-    return csr_array(X) if way == "sparse" else X
+    return csr_array(X) if way.startswith("sparse") else X
 
 
 def effects(model, way):

@@ -14,6 +14,7 @@ from dpfit.models import (
     QuantileRegressor,
     Ridge,
 )
+from dpfit.solvers.perturbation.minimizer import Objective
 
 N = 2000
 
@@ -72,6 +73,29 @@ def test_linear_models(kind, settings, delta, declared, table):
         )
 
     assert distance_to_optimum(objective, np.ravel(model.weights_)) < 1e-3
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize(("n", "d"), [(2000, 3), (5000, 10)])
+def test_a_margin_on_separable_records_takes_few_passes(n, d, delta, monkeypatch):
+    """Newton steps were refused, and the descent made all that were planned: 25 seconds."""
+    rows = np.random.default_rng(6).uniform(-1, 1, (n, d))
+    yes = rows[:, 0] > 0
+    passes = []
+    for name in ("gradient", "newton"):
+        monkeypatch.setattr(Objective, name, counted(passes, getattr(Objective, name)))
+    model = LinearSVC(1e7, delta, bounds=(-1, 1)).fit(rows, yes)
+    assert 0 < len(passes) <= 1000
+    assert len(passes) <= model.plan_.work.most_passes < np.inf
+    assert (model.predict(rows) == yes).mean() > 0.99
+
+
+def counted(passes, method):
+    def run(*arguments, **options):
+        passes.append(method)
+        return method(*arguments, **options)
+
+    return run
 
 
 @pytest.mark.parametrize("neighbours", ["replace", "add_remove"])

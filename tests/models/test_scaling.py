@@ -10,6 +10,7 @@ from scipy import sparse
 from dpfit.audit import audit_callable, audit_plan
 from dpfit.core import Run
 from dpfit.data.dataset import InMemory
+from dpfit.data.schema import Number, Schema
 from dpfit.data.view import View
 from dpfit.models import LinearRegression, LogisticRegression
 from dpfit.models.scaling import Scaling
@@ -159,6 +160,18 @@ def test_a_fit_without_an_intercept_goes_through_the_origin(way):
     assert model.coef_ == pytest.approx([0.5], rel=1e-3)
     assert model.intercept_ == 0.0
     assert model.predict(np.zeros((1, 1))) == pytest.approx([0.0])
+
+
+def test_a_schema_without_a_constant_goes_through_the_origin():
+    """Labels are 2 at the origin: neither the middle of their range nor a constant may enter."""
+    x = np.random.default_rng(0).uniform(0, 10, 4000)
+    schema = Schema((Number("x", 0, 10),), scale="unit", intercept=False)
+    model = LinearRegression(1e6, schema=schema, y_bounds=(0, 10), fit_intercept=False)
+    model.fit({"x": x}, 2 + 0.5 * x)
+    best = x @ (2 + 0.5 * x) / (x @ x)
+    assert model.coef_ == pytest.approx([10 * best], rel=1e-3)
+    assert model.intercept_ == 0.0
+    assert model.predict({"x": [0.0]}) == pytest.approx([0.0])
 
 
 def test_labels_are_centred_where_rows_hold_a_constant():

@@ -83,13 +83,9 @@ class NoisyMean(Mechanism):
         is_gaussian = self.noise == "gaussian"
         scale = self.risk.expected / (1.0 if is_gaussian else math.sqrt(2))
         unit = -float(ndtri((1 - level) / 2)) if is_gaussian else -math.log1p(-level)
-        grid = Grid.fitting(
-            self.n * scale / self.noise_multiplier,
-            self.query.dimension,
-            "l2" if is_gaussian else "l1",
-        )
-        # Rounding adds at most 2**-13 of the sensitivity to it; noise is rounded by half a step.
-        return scale * unit * (1 + 2.0**-13) + grid.step / (2 * self.n), True
+        # Rounding adds at most 2**-13 of the sensitivity to it; each record and the noise are
+        # rounded by half a step.
+        return scale * unit * (1 + 2.0**-13) + self._grid.step / 2 * (1 + 1 / self.n), True
 
     def check(self, data: View) -> None:
         check_array(data, self.query.dimension, "numbers")
@@ -98,9 +94,7 @@ class NoisyMean(Mechanism):
         query = self.query
         rows = self._rows(data)
         centre, half = query.lower / 2 + query.upper / 2, query.upper / 2 - query.lower / 2
-        grid = Grid.fitting(
-            self._sensitivity(half), query.dimension, "l2" if self.noise == "gaussian" else "l1"
-        )
+        grid = self._grid
         steps = grid.sum(rows - centre, bound=half)
         # Every entry is a whole number of steps of size at most that of the half-range.
         sensitivity = self._sensitivity(grid.step * int(grid.quantize(half)))
@@ -140,6 +134,16 @@ class NoisyMean(Mechanism):
 
     def _rows(self, data: View) -> NDArray[np.float64]:
         return as_rows(array_of(data), self.query.dimension, "numbers")
+
+    @property
+    def _grid(self) -> Grid:
+        """Return a grid on which the rounding of n records adds up to less than the noise."""
+        half = self.query.upper / 2 - self.query.lower / 2
+        sensitivity = self._sensitivity(half)
+        grid = Grid.fitting(
+            sensitivity, self.query.dimension, "l2" if self.noise == "gaussian" else "l1"
+        )
+        return grid.of_sum(self.n, half, self.noise_multiplier * sensitivity)
 
     def _sensitivity(self, half: float) -> float:
         """Return how far one record moves the sum, in the norm of the noise, rounded up."""
