@@ -483,3 +483,30 @@ def test_an_adaptive_adversary_does_no_better_than_the_guarantee():
     quiet = replace(plan.mechanism.aggregate, noise_multiplier=0.5)
     faulty = replace(plan, mechanism=replace(plan.mechanism, aggregate=quiet))
     assert power_of(faulty, 300) > allowed + 0.13
+
+
+def test_many_equal_rows_are_off_by_one_rounding():
+    rows, grid, value = BoundedRows(1, 1.0), Grid(-16), 0.3
+    equal = np.full((100_000, 1), value)
+    steps = rows.total(InMemory(equal, np.zeros(len(equal))), grid)
+    # Rounded one by one, they would be off by 20,000 steps.
+    assert abs(steps[0] - len(equal) * value / grid.step) <= 1 + len(equal) * 2.0**-11
+    np.testing.assert_array_equal(rows.totals(equal, [len(equal)], grid)[0], steps)
+
+
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+def test_no_row_moves_an_input_further_than_is_paid_for(relation):
+    """Also where its sum is rounded the other way."""
+    rng = np.random.default_rng(5)
+    problem = Interact(workload=StreamSums(3), rounds=1)
+    sums = prefix_sums.plan(problem, Budget(mu=1.0, relation=relation)).final.aggregate
+    scale, rows = sums.scale(3), BoundedRows(3, sums.bound)
+    others = rng.normal(size=(4, 3)) * 0.3
+    worst = 0.0
+    for _ in range(300):
+        ends = rng.normal(size=(2, 3)) * rng.choice([1e-5, 0.5, 1e3])
+        pair = [np.vstack([others, end[None]]) for end in ends]
+        pair[1] = others if relation == "add_remove" else pair[1]
+        one, two = (rows.total(InMemory(each, np.zeros(len(each))), scale.inputs) for each in pair)
+        worst = max(worst, float(np.linalg.norm(one - two)) * scale.inputs.step)
+    assert 0.9 * sums._factor * sums.bound <= worst <= scale.sensitivity

@@ -23,6 +23,7 @@ from dpfit.data.dataset import Dataset, InMemory
 from dpfit.data.tasks import Saturated
 from dpfit.data.users import user_codes
 from dpfit.data.view import View, require_records
+from dpfit.kernels.fixed_point import coarser
 from dpfit.losses.guards import RowBall
 from dpfit.mechanisms.aggregates.contribution import Contribution
 from dpfit.mechanisms.aggregates.encoders import Encoder, Toeplitz, Tree, encoder_for
@@ -37,6 +38,9 @@ from dpfit.privacy.validate import in_safe_range, integer, option, probability
 from dpfit.theory import laplace_sums
 
 Floats = NDArray[np.float64]
+
+FINER = 10
+"""Bits by which the grid of rows is finer than that of their sums."""
 
 ONCE = Assumption("no record arrives twice", "declared")
 PREFIXES = ("toeplitz", "tree", "independent")
@@ -94,7 +98,8 @@ class StreamSums(Spec):
 class BoundedRows(Contribution):
     """A record adds its row, and a user the sum of its rows, scaled into a ball.
 
-    A row with NaN or infinite entries adds zero.
+    A row with NaN or infinite entries adds zero. Rows are added on a finer grid, and each sum is
+    rounded once: many equal rows, which all round alike, would be off by as many half steps.
     """
 
     dimension: int
@@ -108,9 +113,10 @@ class BoundedRows(Contribution):
         return RowBall(self.bound)
 
     def total(self, data: Dataset, grid: Grid) -> NDArray[np.int64]:
+        fine = Grid(grid.exponent - FINER)
         if self.per == "record":
-            found = data.reduce(lambda chunk: Saturated(self._sum(_rows(chunk), grid)))
-            return found.steps
+            found = data.reduce(lambda chunk: Saturated(self._sum(_rows(chunk), fine)))
+            return coarser(found.steps, FINER)
         # The rows of a user may lie in several chunks.
         ids = np.empty(0, dtype=object) if data.users is None else data.users
         codes = user_codes(ids)
@@ -121,17 +127,19 @@ class BoundedRows(Contribution):
             start += len(chunk)
             with np.errstate(over="ignore", invalid="ignore"):
                 np.add.at(sums, part[part >= 0], self._clean(_rows(chunk))[part >= 0])
-        return self._sum(sums, grid)
+        return coarser(self._sum(sums, fine), FINER)
 
     def totals(self, rows: Floats, sizes: Sequence[int], grid: Grid) -> NDArray[np.int64]:
         """Return the exact sums of consecutive batches of rows, of these sizes."""
-        steps = grid.quantize(np.clip(self._bounded(rows), -self.bound, self.bound))
+        fine = Grid(grid.exponent - FINER)
+        steps = fine.quantize(np.clip(self._bounded(rows), -self.bound, self.bound))
         ends = np.cumsum(sizes)
-        if len(steps) * (int(grid.quantize(self.bound)) + 1) > LIMIT:
-            return np.stack([self._sum(part, grid) for part in np.split(rows, ends[:-1])])
+        if len(steps) * (int(fine.quantize(self.bound)) + 1) > LIMIT:
+            parts = np.split(rows, ends[:-1])
+            return coarser(np.stack([self._sum(part, fine) for part in parts]), FINER)
         # Running sums stay within 64 bits: a batch is the difference of two of them.
         running = np.concatenate([np.zeros((1, self.dimension), np.int64), np.cumsum(steps, 0)])
-        return np.asarray(running[ends] - running[ends - np.asarray(sizes)])
+        return coarser(running[ends] - running[ends - np.asarray(sizes)], FINER)
 
     def _sum(self, rows: Floats, grid: Grid) -> NDArray[np.int64]:
         return grid.sum(self._bounded(rows), self.bound)

@@ -42,6 +42,11 @@ class NoiseScale(NamedTuple):
 
 _ONE_STEP = Tree(1)
 
+FINER = 3
+"""Bits by which the grid of inputs is finer than that of single vectors: rounding then costs no
+more.
+"""
+
 
 @dataclass(frozen=True)
 class PrefixSums(Aggregate):
@@ -114,9 +119,11 @@ class PrefixSums(Aggregate):
         return {}
 
     def _scale(self, dimension: int) -> NoiseScale:
-        inputs = Grid.fitting(self.bound, dimension, self._norm)
+        inputs = Grid(Grid.fitting(self.bound, dimension, self._norm).exponent - FINER)
         releases = Grid(inputs.exponent - self.encoder.bits)
-        vector = self.bound + inputs.rounding(dimension, self._norm) / 2
+        # Inputs may be sums that are rounded once. A unit that joins or leaves a batch moves its
+        # rounding by at most a step, and one that is replaced moves that of two batches.
+        vector = self.bound + 2 * inputs.rounding(dimension, self._norm)
         moved = vector * self.encoder.norm(self.times, self.apart, self._norm)
         rounded = releases.step * self.encoder.rounding(dimension)
         # The last factor covers the rounding errors of these lines.
