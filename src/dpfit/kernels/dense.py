@@ -12,7 +12,7 @@ record is a vector of norm at most 1. Each square of an entry of ``delta`` count
 more, the most that underflow takes. Records whose norm is not finite add zero. By the theorem of
 `dpfit.kernels.rounding` the computed sum of a chunk is off by at most ``gamma(m + 1) m``, whatever
 the order of additions; two neighbouring sums err by at most twice this number. So records are
-scaled to ``C (1 - 2**-32)``, which covers ``2 gamma(m + 1) m < 2**-35``. Sums of chunks are rounded
+scaled to ``C (1 - 2**-32)``, which covers ``2 gamma(m + 1) m < 2**-32``. Sums of chunks are rounded
 to a grid much finer than that of the release, added as integers, and the total is rounded once:
 `dpfit.kernels.fixed_point.rounded_sums` makes C smaller by what this costs.
 
@@ -38,8 +38,8 @@ from dpfit.losses.dense import Buffers, DenseLayers, Layer
 from dpfit.losses.guards import clip_gradients
 from dpfit.noise.source import Floats, Steps
 
-CHUNK = 256
-"""Records of a product of matrices; larger chunks fall out of the cache."""
+CHUNK = 768
+"""Records of a product of matrices; `MARGIN` allows up to a thousand."""
 
 MARGIN = 1 - 2.0**-32
 """Factor of the clip norm that covers the rounding errors of the sum of a chunk."""
