@@ -42,10 +42,8 @@ class NoiseScale(NamedTuple):
 
 _ONE_STEP = Tree(1)
 
-FINER = 3
-"""Bits by which the grid of inputs is finer than that of single vectors: rounding then costs no
-more.
-"""
+FINER = 2
+"""Bits by which the grid of inputs is finer than that of single vectors: rounding costs as much."""
 
 
 @dataclass(frozen=True)
