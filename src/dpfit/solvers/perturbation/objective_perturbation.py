@@ -229,7 +229,7 @@ def _linear_excess(problem: Minimize, ridges: Floats, noise: str, scales: Floats
     """
     d, smoothness = problem.dimension, problem.constants("replace", everywhere=True).smoothness
     square = d * scales**2 * (1 if noise == "gaussian" else d + 1)
-    return square / (2 * problem.n**2 * (smoothness / (4 * d) + ridges))
+    return square / (2 * float(problem.n) ** 2 * (smoothness / (4 * d) + ridges))
 
 
 class ObjectivePerturbation(Perturbation):
