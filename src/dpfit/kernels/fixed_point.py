@@ -41,8 +41,8 @@ def inverse_step(grid: Grid, clip: float) -> float:
 def rounded_sums(grid: Grid, clip: float, dimension: int) -> tuple[int, float]:
     """Return bits and a smaller clip norm for sums that are rounded in place of their records.
 
-    Sums of some records each are rounded to a grid that is finer by the bits, with f as its step,
-    added exactly, and the total is rounded to the grid, with h as its step. With C the given clip
+    Sums of some records are rounded to a grid of step f, which is finer by the bits. They are added
+    exactly, and the total is rounded to the grid of step h. With C the given clip
     norm, the smaller one is ``C - sqrt(d) (h / 2 + f)``. So one replaced record moves the total by
     at most ``2 C - sqrt(d) (h + 2 f)``, and rounding by at most ``sqrt(d) (h + f)``: together at
     most ``2 C``. A record added to one sum moves the total by at most ``C + sqrt(d) h / 2``. These

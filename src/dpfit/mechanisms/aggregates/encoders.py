@@ -266,8 +266,8 @@ class Tree(Encoder):
     def coefficients(self, weights: Floats) -> Floats:
         """Return what linear functions of the steps (rows) take from each node (columns).
 
-        The node of 2**h steps that ends at e, an odd multiple of 2**h, is in the running sums of
-        steps e to e + 2**h - 1. Their weights add up to that of step e minus that of e + 2**h.
+        A node of 2**h steps ends at an odd multiple e of 2**h. It is in the running sums of steps e
+        to e + 2**h - 1. Their weights add up to that of step e minus that of e + 2**h.
         """
         padded = np.pad(weights, ((0, 0), (1, 2 ** self.rounds.bit_length())))
         parts = []

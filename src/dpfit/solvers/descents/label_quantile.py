@@ -1,7 +1,7 @@
 """The quantile of the labels as the start of a descent, for quantile losses with an intercept.
 
-The slopes of a quantile loss are small on one side, so a descent from the middle of the label range
-may never come to a quantile near its end. A small part of the budget finds the quantile of the
+The slopes of a quantile loss are small on one side. So a descent from the middle of the label range
+may not reach a quantile near its end. A small part of the budget finds the quantile of the
 labels first, by a descent on labels alone. The second descent starts at that constant prediction.
 
 Guarantee: both descents composed, mu-GDP. Sensitivity: slopes are clipped, so one record moves
