@@ -332,6 +332,10 @@ def tune(seeds: int = 4) -> None:
             ("logistic", 5.0, 0.7, 12, 60_000), ("logistic", 12.0, 1.3, 30, 150_000),
             ("hinge", 8.0, 1.0, 15, 100_000), ("logistic", 9.0, 0.8, 25, 80_000),
         ),
+        "many": (
+            ("logistic", 3.0, 0.0, 8, 2_000_000), ("logistic", 4.0, 0.0, 10, 1_000_000),
+            ("hinge", 4.0, 0.0, 6, 1_000_000), ("absolute", 0.7, 0.0, 5, 1_000_000),
+        ),
     }  # fmt: skip
     usual = phases.TUNING
     for kind, cases in drawn.items():
@@ -339,12 +343,16 @@ def tune(seeds: int = 4) -> None:
             (Task(losses[loss], norm, power, 300_000, columns, truth=77), n)
             for loss, norm, power, columns, n in cases
         ]
-        for growth in (1.0, 1.5, 2.0):
-            for skewed in (0.0, 0.002, 0.01, 0.05, 1.0):
-                phases.TUNING = replace(usual, growth=growth, skewed=skewed)
-                found = [measured(task, n, phased_sgd, seeds)["excess"] for task, n in tasks]
-                mean = math.exp(float(np.mean(np.log(np.maximum(found, 1e-6)))))
-                print(f"{kind:8} growth {growth} skewed {skewed}: {mean:.3g}", flush=True)
+        tried = [
+            *({"growth": growth} for growth in (1.0, 1.5, 2.0)),
+            *({"skewed": skewed} for skewed in (0.0, 0.002, 0.01, 0.05, 1.0)),
+            *({"tails": (tail,)} for tail in (0.5, 0.25, 0.1, 0.05, 0.02)),
+        ]
+        for changed in tried:
+            phases.TUNING = replace(usual, **changed)  # type: ignore[arg-type]
+            found = [measured(task, n, phased_sgd, seeds)["excess"] for task, n in tasks]
+            mean = math.exp(float(np.mean(np.log(np.maximum(found, 1e-6)))))
+            print(f"{kind:8} {changed}: {mean:.3g}", flush=True)
     phases.TUNING = usual
 
 

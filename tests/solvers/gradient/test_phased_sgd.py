@@ -38,7 +38,7 @@ from dpfit.losses import (
 from dpfit.mechanisms.vector_noise import VectorNoise
 from dpfit.noise import Source
 from dpfit.privacy import Basis, Budget
-from dpfit.solvers.descents.one_pass import MARKS, OnePass
+from dpfit.solvers.descents.one_pass import OnePass
 from dpfit.solvers.descents.phases import Phases, remaining, sampling_variance, shares_of
 from dpfit.solvers.gradient.noisy_gd import noisy_gd
 from dpfit.solvers.gradient.phased_sgd import phased_sgd
@@ -97,6 +97,8 @@ def absolute_slope(width):
     return lambda e: erf(e / (width * math.sqrt(2))) if width else np.sign(e)
 
 
+HALF = 0.5 + (np.arange(256) + 1) / 512
+"""Marks of an average over the second half of a pass."""
 WIDTH = smoothing_width(2.0, 1.0, 0.1)
 FAULTS = {"no smoothing": 0.0, "half the width": 1 / 2, "a step of 3 / curvature": 2 / 3}
 """Widths over the least one. A total variation of 1 for 2 is half the width."""
@@ -133,7 +135,7 @@ def test_planted_faults_of_the_mechanism_move_it_further_than_its_sensitivity(fa
     rows, labels = expanding(absolute_slope(width), n, 0.1)
     averages = []
     for first in (-9.0, 9.0):
-        walk = Walk(np.zeros(n), MARKS, one.pace)
+        walk = Walk(np.zeros(n), HALF, one.pace)
         positions, whole = (np.arange(n) + 0.5) / n, np.append(first, labels[1:])
         walk.visit(rows, whole, positions, one.problem.loss, **one.problem.guards, clip=1.0)
         averages.append(walk.average)
@@ -242,7 +244,7 @@ def test_brute_force_over_all_small_datasets_attains_the_bound(loss):
 
     def average(records, times):
         if (records, times) not in cache:
-            walk = Walk(np.zeros(1), MARKS, Pace(step_size))
+            walk = Walk(np.zeros(1), HALF, Pace(step_size))
             if records:
                 rows, labels = (
                     np.array([[x] for x, _ in records]),
@@ -309,7 +311,7 @@ def test_points_stay_in_the_ball_between_records():
 
 
 def average_of(times, labels):
-    walk = Walk(np.zeros(1), MARKS, Pace(0.1))
+    walk = Walk(np.zeros(1), HALF, Pace(0.1))
     walk.visit(np.ones((len(labels), 1)), labels, times, Huber(1.0), row_norm=1.0, clip=1.0)
     return walk.average[0]
 
@@ -525,21 +527,23 @@ def test_an_audit_catches_less_noise(noise, share):
 # The rule.
 
 
-def test_the_closed_forms_are_integrals():
-    late = np.linspace(0.5, 1, 200_001)
+@pytest.mark.parametrize("tail", [0.05, 0.5, 1.0])
+def test_the_closed_forms_are_integrals(tail):
+    late = np.linspace(1 - tail, 1, 200_001)
     for decay in (0.3, 2.0, 30.0):
-        assert remaining(np.array([decay]))[0] == pytest.approx(
+        assert remaining(np.array([decay]), tail)[0] == pytest.approx(
             np.exp(-decay * late).mean(), rel=1e-4
         )
-        u = (np.arange(2000) + 0.5) / 2000
-        start = np.maximum(u, 0.5)
-        weights = 2 * (np.exp(-decay * (start - u)) - np.exp(-decay * (1 - u))) / decay
-        assert sampling_variance(np.array([decay]))[0] == pytest.approx(
+        u = (np.arange(20_000) + 0.5) / 20_000
+        start = np.maximum(u, 1 - tail)
+        weights = (np.exp(-decay * (start - u)) - np.exp(-decay * (1 - u))) / (decay * tail)
+        assert sampling_variance(np.array([decay]), tail)[0] == pytest.approx(
             np.mean(weights**2), rel=1e-3
         )
 
 
-def test_the_predicted_risk_is_that_of_a_quadratic():
+@pytest.mark.parametrize("tail", [0.05, 0.5])
+def test_the_predicted_risk_is_that_of_a_quadratic(tail):
     """One dimension, squared loss: start, noise and sample errors in 6000 runs of the recursion."""
     n, spread, phases = 400, 0.7, 3
     problem = Minimize(n=n, loss=Huber(50.0), bounds=Bounds(1.0, -60, 60), n_features=1)
@@ -551,12 +555,12 @@ def test_the_predicted_risk_is_that_of_a_quadratic():
         step_size, kept, count = found.step_size(6.0, i), [], round(n * share)
         for t in range(count):
             points = points - step_size * (points - 2.0 - spread * rng.standard_normal(6000))
-            if t >= count // 2:
+            if t >= round(count * (1 - tail)):
                 kept.append(points)
         deviation = noise.noise_multiplier * 2 * step_size * 50.0
         points = np.mean(kept, axis=0) + deviation * rng.standard_normal(6000)
     # Six standard errors of a mean square of 6000 are 11%.
-    predicted = found.risk_on(design, np.array([6.0]))[0]
+    predicted = found.risk_on(design, np.array([6.0]), np.array([tail]))[0]
     assert np.mean((points - 2.0) ** 2) / 2 == pytest.approx(predicted, rel=0.12)
 
 
@@ -689,6 +693,38 @@ def test_mapped_phases_scale_with_the_rows_behind_the_map():
         assert scaled.step_size * scaled.curvature <= 2
     assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
     assert plan.guarantee.epsilon(1e-6) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_rows_behind_the_map_are_as_long_as_the_steps_allow():
+    """Shortened rows of a smooth loss would tell of a longer parameter; steps stay in their bound.
+
+    A kink is smoothed for rows of the usual length, and its steps allow no longer ones.
+    """
+    moments = np.diag([0.9, 0.09, 0.009, 0.001])
+    lengths = {}
+    for name, loss in {"smooth": Logistic(), "kinked": Hinge()}.items():
+        plan = phased_sgd.plan(problem_of(loss, 10**5, 4), BUDGET, mapped=True)
+        bound = plan.stages[1].binding.bound(plan.stages[1].plan, {"moments": moments})
+        lengths[name] = [one.problem.bounds.row_norm for one in bound.mechanisms]
+        for one in bound.mechanisms:
+            used = one.step_size * one.curvature / 2
+            assert used <= 1
+            assert used > 1 - 1e-9 or one.problem.bounds.row_norm == 1.0
+    assert min(lengths["smooth"]) > 3 * max(lengths["kinked"])
+
+
+def test_a_tail_outside_of_the_pass_is_refused():
+    one = phased_sgd.plan(problem_of(Logistic(), 1000), BUDGET).final
+    for tail in (0.0, 1.5, math.nan):
+        with pytest.raises(ValueError, match=r"tail must be in \(0, 1\]"):
+            replace(one, tail=tail)
+
+
+def test_a_short_tail_where_noise_decides_and_half_of_the_pass_where_records_do():
+    few, many = (
+        phased_sgd.plan(problem_of(Logistic(), n, 8), BUDGET).final for n in (10**4, 10**7)
+    )
+    assert (few.tail, many.tail) == (0.05, 0.5)
 
 
 def test_a_map_helps_where_columns_are_of_unequal_scales():

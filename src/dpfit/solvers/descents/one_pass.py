@@ -25,8 +25,8 @@ from dpfit.privacy.validate import in_safe_range, positive
 
 Floats = NDArray[np.float64]
 
-MARKS = 0.5 + (np.arange(256) + 1) / 512
-"""Public positions at which points enter the average: the second half of the pass."""
+MARKS = (np.arange(256) + 1) / 256
+"""Public positions at which points enter the average, as fractions of the tail of the pass."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class OnePass(Mechanism):
     Assumes: a convex loss of the margin with step_size (curvature row_norm^2 + ridge) <= 2
     (checked); at most 2 n records under add/remove (declared). ``share`` is the fraction of the n
     records that the pass is planned for: a ridge acts for ``share * n * step_size``, and under
-    replace-one rounding errors are charged for so many steps.
+    replace-one rounding errors are charged for so many steps. ``tail`` is the last fraction of the
+    pass, over which points are averaged.
     Reference: Feldman, Koren and Talwar (2020); proof in docs/explanation/phases.md, Theorem 1.
 
     Examples
@@ -59,11 +60,14 @@ class OnePass(Mechanism):
     step_size: float
     clip_norm: float
     share: float = 1.0
+    tail: float = 0.5
 
     def __post_init__(self) -> None:
         in_safe_range("step_size", self.step_size)
         in_safe_range("clip_norm", self.clip_norm)
         positive("share", self.share)
+        if not 0 < self.tail <= 1:
+            raise ValueError(f"tail must be in (0, 1], got {self.tail!r}")
         problem = self.problem
         if not problem.constants(self.relation, everywhere=True).convex_when_clipped:
             raise ValueError(
@@ -163,7 +167,8 @@ class OnePass(Mechanism):
                 f"got {data.n}; give it a part of the data"
             )
         region = None if problem.region is None else problem.region.centre
-        walk = Walk(problem.origin, MARKS, self.pace, centre=self._centre, ball=region)
+        marks = 1 - self.tail + self.tail * MARKS
+        walk = Walk(problem.origin, marks, self.pace, centre=self._centre, ball=region)
         return data.fold(self._visit, walk).average
 
     def _visit(self, walk: Walk, chunk: Chunk) -> Walk:

@@ -41,6 +41,9 @@ class PhasesTuning(Tuning):
         Total step sizes of the first phase that are tried, times the isotropic curvature.
     factors : tuple of float
         Times of a phase over that of the next one that are tried.
+    tails : tuple of float
+        Last fractions of a phase that are tried for its average: late points have forgotten more of
+        the noise of the phase before, an average of many points has less sampling error.
     growth : float
         Number of records of a phase over that of the one before: the last phase decides about the
         noise and the error of a sample, the first ones only approach.
@@ -61,6 +64,7 @@ class PhasesTuning(Tuning):
     most_phases: int = 4
     times: tuple[float, ...] = tuple(0.25 * 2 ** (k / 2) for k in range(23))
     factors: tuple[float, ...] = (2.0, 3.0, 4.0)
+    tails: tuple[float, ...] = (0.5, 0.05)
     growth: float = 1.5
     skewed: float = 0.002
     stability: float = 1.0
@@ -112,14 +116,13 @@ class Phases:
         """Return the step size of a phase; that of the first one is the longest."""
         return time / self.factor**phase / (shares_of(self.count)[phase] * self.problem.n)
 
-    def passes(self, time: float) -> list[OnePass]:
-        """Return the mechanism of each phase."""
+    def passes(self, time: float, tail: float) -> list[OnePass]:
+        """Return the mechanism of each phase, for the time of the first one."""
         kind, multiplier = self.noise.noise, self.noise.noise_multiplier
         steps = [self.step_size(time, i) for i in range(self.count)]
+        clip = self.clip_norm
         return [
-            OnePass(
-                self._smooth(step), self.relation, kind, multiplier, step, self.clip_norm, share
-            )
+            OnePass(self._smooth(step), self.relation, kind, multiplier, step, clip, share, tail)
             for step, share in zip(steps, shares_of(self.count), strict=True)
         ]
 
@@ -160,8 +163,8 @@ class Phases:
             )
         return np.array([float(time)])
 
-    def risk_on(self, design: Design, times: Floats) -> Floats:
-        """Return the predicted excess risk on a reference design for each time of the first phase.
+    def risk_on(self, design: Design, times: Floats, tails: Floats) -> Floats:
+        """Return the predicted excess risk on a reference design for each time and its tail.
 
         Exact on a quadratic for short steps: what is left of the start, the noise of the phases, of
         which later ones leave less, and the error of a sample, which enters in the same way.
@@ -174,14 +177,14 @@ class Phases:
         )
         felt, curvatures, squares = alike
         moved = (2 if self.relation == "replace" else 1) * self.clip_norm
-        first = times[:, np.newaxis]
+        first, tail = times[:, np.newaxis], tails[:, np.newaxis]
         left, variance = np.ones((len(times), len(felt))), np.zeros((len(times), len(felt)))
         for i in range(self.count):
             time, step = first / self.factor**i, self.step_size(1.0, i) * first
             decay = time * (felt + problem.ridge)
-            kept = remaining(decay)
+            kept = remaining(decay, tail)
             left *= kept
-            sampled = design.gradient_noise * felt * step * time * sampling_variance(decay)
+            sampled = design.gradient_noise * felt * step * time * sampling_variance(decay, tail)
             variance = variance * kept**2 + self.noise.mean_square(moved) * step**2 + sampled
         errors = (left**2 * squares + variance) @ (copies * (curvatures + problem.ridge)) / 2
         bias = clip_bias(problem, self.clip_norm, design)
@@ -203,7 +206,7 @@ class Phases:
         )
 
     def best(self, times: Floats) -> Found:
-        """Return the time that is best for the choice, with its predicted risk.
+        """Return the time and the tail that are best for the choice, with their predicted risk.
 
         In the choice designs with a preferred direction count little: columns of unequal scales are
         for ``mapped``, behind which there are none. In the prediction all designs count.
@@ -211,8 +214,9 @@ class Phases:
         designs = reference_designs(
             self.problem, slope_bound(self.problem, self.clip_norm), natural_unit(self.problem)
         )
+        times, tails = (pair.ravel() for pair in np.meshgrid(times, TUNING.tails))
         risks = np.array(
-            [self.risk_on(each, times) / each.unit + each.rounding for each in designs]
+            [self.risk_on(each, times, tails) / each.unit + each.rounding for each in designs]
         )
         weights = np.array([design.weight for design in designs])
         even = np.array([np.ptp(design.curvatures) == 0 for design in designs])
@@ -221,15 +225,19 @@ class Phases:
         )
         best = int(np.argmin(scores))
         expected = scores if self.mapped else power_mean(risks, weights)
-        return Found(float(scores[best]), float(expected[best]), float(times[best]), self)
+        score, risk, time, tail = (
+            float(values[best]) for values in (scores, expected, times, tails)
+        )
+        return Found(score, risk, time, tail, self)
 
 
 class Found(NamedTuple):
-    """Phases with the time of the first, their score in the choice, and their predicted risk."""
+    """Phases with the time of the first, the tail, the score in the choice, the predicted risk."""
 
     score: float
     risk: float
     time: float
+    tail: float
     phases: Phases
 
 
@@ -238,28 +246,28 @@ def _margin_scale(problem: Minimize) -> float:
     return natural_unit(problem) * problem.bounds.row_norm
 
 
-def remaining(decay: Floats) -> Floats:
-    """Return the mean of exp(-decay t) over the second half of [0, 1].
+def remaining(decay: Floats, tail: Floats | float) -> Floats:
+    """Return the mean of exp(-decay t) over the last ``tail`` of [0, 1].
 
-    >>> remaining(np.array([0.0, 2.0])).round(4).tolist()
+    >>> remaining(np.array([0.0, 2.0]), 0.5).round(4).tolist()
     [1.0, 0.2325]
     """
-    half = np.maximum(decay / 2, 1e-12)
-    return np.asarray(np.exp(-half) * -np.expm1(-half) / half)
+    late = np.maximum(decay * tail, 1e-12)
+    return np.asarray(np.exp(-decay * (1 - tail)) * -np.expm1(-late) / late)
 
 
-def sampling_variance(decay: Floats) -> Floats:
+def sampling_variance(decay: Floats, tail: Floats | float) -> Floats:
     """Return the integral over u in [0, 1] of the squared weight of a gradient at u in the average.
 
-    The weight is twice the integral of exp(-decay (t - u)) over the t in [1/2, 1] that come after.
+    The weight is the mean, over the last ``tail`` of [0, 1], of exp(-decay (t - u)) where t > u.
 
-    >>> sampling_variance(np.array([0.0, 2.0, 200.0])).round(6).tolist()
+    >>> sampling_variance(np.array([0.0, 2.0, 200.0]), 0.5).round(6).tolist()
     [0.665543, 0.170421, 5e-05]
     """
-    half = np.maximum(decay / 2, 1e-3)
-    late = 0.5 - -np.expm1(-half) / half + -np.expm1(-2 * half) / (4 * half)
-    early = np.expm1(-half) ** 2 * -np.expm1(-2 * half) / (4 * half)
-    return np.asarray((late + early) / half**2)
+    late = np.maximum(decay * tail, 1e-3)
+    once, twice = -np.expm1(-late) / late, -np.expm1(-2 * late) / (2 * late)
+    before = -np.expm1(-2 * late * (1 - tail) / tail) / (2 * late)
+    return np.asarray(tail * ((1 - 2 * once + twice) / late**2 + once**2 * before))
 
 
 def candidates(

@@ -1,6 +1,6 @@
 """SGD in one pass: phases on disjoint parts of the records, with noise on the output of each.
 
-Each phase averages the second half of its points, adds noise and hands the result to the next one,
+Each phase averages its last points, adds noise and hands the result to the next one,
 whose total step size is 2 to 4 times smaller. Guarantee: that of one phase, since a record is in
 one part only; docs/explanation/phases.md has the proof under both relations.
 """
@@ -105,7 +105,8 @@ class BlockOrder(Transformation):
 class BehindMap(Binding):
     """Set the map of rows from released second moments, and scale the steps behind it.
 
-    Rows that are ``r`` times as long need steps ``1 / r^2`` and clip norms ``r`` times as large.
+    Rows that are usually ``r`` times as long need steps ``1 / r^2`` and clip norms ``r`` times as
+    large.
     ``floor`` is the second moment below which the matrix is mostly noise.
     """
 
@@ -121,12 +122,15 @@ class BehindMap(Binding):
         )
         matrix = (vectors * np.sqrt(geometry.squares)) @ vectors.T
         packed = tuple(pack(matrix).tolist())
-        seen, ratio = replace(bounds, row_norm=geometry.usual), geometry.usual / bounds.row_norm
+        ratio = geometry.usual / bounds.row_norm
 
         def scaled(one: Any) -> Any:
+            # As long as its steps allow: a row that is shortened tells of another parameter.
+            stable = (1 - 2.0**-40) * math.sqrt(2 / (one.step_size * one.curvature))
+            row_norm = bounds.row_norm * min(1.0, ratio * max(1.0, stable))
             return replace(
                 one,
-                problem=replace(one.problem, bounds=seen),
+                problem=replace(one.problem, bounds=replace(bounds, row_norm=row_norm)),
                 step_size=one.step_size / ratio**2 * (1 - 2.0**-40),
                 clip_norm=one.clip_norm * ratio,
             )
@@ -156,7 +160,7 @@ class PhasedSGD(Algorithm[Minimize]):
         Number of phases; by default the one with the least predicted risk, up to 4.
     time : float, optional
         Total step size of the first phase, which halves from phase to phase. By default the least
-        predicted risk sets it, and whether it falls 2, 3 or 4 times.
+        predicted risk sets it, whether it falls 2, 3 or 4 times, and the points averaged.
     clip_norm : float, optional
         By default a fraction of the Lipschitz constant that falls as the noise grows.
     mapped : bool, default=False
@@ -227,7 +231,7 @@ class PhasedSGD(Algorithm[Minimize]):
             for each in candidates(problem, budget, counts, clip_norm, mapped)
         ]
         best = min(found, key=lambda each: each.score)
-        one_passes = best.phases.passes(best.time)
+        one_passes = best.phases.passes(best.time, best.tail)
         why = _basis(problem, budget, smoothed=one_passes[0].problem.loss != problem.loss)
         stages = tuple(
             Stage(f"phase {i}", Step(one, why), StartAt(f"phase {i - 1}") if i else None, part=i)
