@@ -62,7 +62,7 @@ class Browser:
         )
         self.command(
             "Emulation.setEmulatedMedia",
-            n_features=[{"name": "prefers-color-scheme", "value": scheme}],
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
         self.console(), self.requests()
         self.call("/url", {"url": f"file://{file}"})

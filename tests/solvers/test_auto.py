@@ -362,7 +362,7 @@ def test_langevin_is_considered_in_a_bounded_domain_only():
 
 def test_langevin_is_picked_where_noise_dominates_and_not_elsewhere():
     """Its own prediction has to be below 1 / 2.2 of the next one."""
-    noisy = auto.plan(in_ball(3450, 21, 2.5), Budget(epsilon=1.76, delta=1e-6))
+    noisy = auto.plan(in_ball(5000, 21, 2.0), Budget(epsilon=1.76, delta=1e-6))
     assert noisy.considered[0].name == "langevin"
     assert noisy.risk.expected == noisy.considered[0].risk
     quiet = auto.plan(in_ball(30_000, 10, 5.0), Budget(epsilon=1.0, delta=1e-6))

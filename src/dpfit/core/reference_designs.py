@@ -298,8 +298,9 @@ def power_mean(
 ) -> Floats:
     """Return the weighted power mean of the risks along the first axis.
 
-    >>> power_mean(np.array([1.0, 4.0]), [0.5, 0.5]), power_mean(np.array([1.0, 4.0]), [1, 1], -1.0)
-    (np.float64(2.25), np.float64(1.6))
+    >>> risks = np.array([1.0, 4.0])
+    >>> float(power_mean(risks, [0.5, 0.5])), float(power_mean(risks, [1, 1], -1.0))
+    (2.25, 1.6)
     """
     return np.asarray(np.average(risks**exponent, axis=0, weights=weights) ** (1 / exponent))[()]
 

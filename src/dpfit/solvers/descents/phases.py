@@ -66,7 +66,7 @@ class PhasesTuning(Tuning):
     factors: tuple[float, ...] = (2.0, 3.0, 4.0)
     tails: tuple[float, ...] = (0.5, 0.05)
     growth: float = 1.5
-    skewed: float = 0.002
+    skewed: float = 0.005
     stability: float = 1.0
     matrix_share: float = 0.07
     span: float = 1.2
