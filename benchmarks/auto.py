@@ -1,7 +1,7 @@
 """How good is the solver that `auto` picks, against the best one in hindsight?
 
-    python benchmarks/auto.py            60 synthetic problems, 20 runs of each solver (about ten
-    minutes) python benchmarks/auto.py --quick    the smallest problems, 10 runs, under 45 seconds
+    python benchmarks/auto.py            60 problems, 20 runs of each solver (ten minutes)
+    python benchmarks/auto.py --quick    the smallest problems, 10 runs, under 45 seconds
     python benchmarks/auto.py --json     machine-readable, with the bars
 
 The problems are those of auto_grid.json, written before anything was calibrated; calibrate_auto.py

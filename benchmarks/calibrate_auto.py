@@ -1,8 +1,8 @@
 """Does `auto` need factors on predicted risks? And what does clipping cost a classification loss?
 
-    python benchmarks/calibrate_auto.py                   measures and prints both (about half an
-    hour) python benchmarks/calibrate_auto.py --problems 20     fewer problems
-    python benchmarks/calibrate_auto.py --json            machine-readable
+    python benchmarks/calibrate_auto.py                  both (about half an hour)
+    python benchmarks/calibrate_auto.py --problems 20    fewer problems
+    python benchmarks/calibrate_auto.py --json           machine-readable
 
 Two things are measured, on random problems that are not in auto_grid.json: the bias by clipping, at
 a budget so large that nothing else is left; and the factors on predicted risks for which the solver

@@ -1,8 +1,8 @@
 """Is curvature worth learning? Private geometry and private Newton steps, skewed columns.
 
-    python benchmarks/curvature.py            twelve synthetic problems, 6 runs of each method
-    (about four minutes) python benchmarks/curvature.py --quick    three of them, 3 runs, under 45
-    seconds python benchmarks/curvature.py --json     machine-readable, with the bars
+    python benchmarks/curvature.py            12 problems, 6 runs of each method (four minutes)
+    python benchmarks/curvature.py --quick    three of them, 3 runs, under 45 seconds
+    python benchmarks/curvature.py --json     machine-readable, with the bars
 
 `newton` is a prototype that is not shipped: K damped steps, each with a noisy gradient and a noisy
 Hessian (a share of the squared budget), eigenvalues raised to a multiple of the noise. What counts

@@ -1,11 +1,10 @@
 """Private models at their defaults on real tables, side by side with peers in one run.
 
-    python benchmarks/learning.py                     Adult, wine and synthetic data, fit time at n
-    = 1e6 python benchmarks/learning.py --quick             fewer, under 45 seconds
+    python benchmarks/learning.py                     Adult, wine, synthetic data; time at n = 1e6
+    python benchmarks/learning.py --quick             fewer, under 45 seconds
     python benchmarks/learning.py --json              machine-readable, with the bars
-    python benchmarks/learning.py --diffprivlib PY    also diffprivlib, run by the interpreter PY of
-    its own environment python benchmarks/learning.py --opacus PY         also DP-SGD of Opacus,
-    likewise
+    python benchmarks/learning.py --diffprivlib PY    also diffprivlib, by the interpreter PY
+    python benchmarks/learning.py --opacus PY         also DP-SGD of Opacus, by the interpreter PY
 
 Tables are read from the folder in DPFIT_DATA (adult-train.csv, adult-test.csv, winequality-*.csv),
 from ../shared/data, or from OpenML. Budgets are (epsilon, 1e-6) under add/remove with the true

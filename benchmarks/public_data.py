@@ -1,7 +1,7 @@
 """Figure 4.1 of [Gan22]: regression with few public records, cold, warm, mirror descent.
 
-    python benchmarks/public_data.py            dimensions 500 to 6000, 20 trials each, with error
-    bars: over an hour python benchmarks/public_data.py --quick    dimension 500, under 45 seconds
+    python benchmarks/public_data.py            dimensions 500 to 6000, 20 trials: over an hour
+    python benchmarks/public_data.py --quick    dimension 500, under 45 seconds
     python benchmarks/public_data.py --json     machine-readable, with the bars
     python benchmarks/public_data.py --figure   also writes docs/figures/public-data.svg
     python benchmarks/public_data.py --read A.json B.json --figure   puts runs with --json together

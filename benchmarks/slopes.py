@@ -1,8 +1,8 @@
 """How excess risk scales with records, budget and dimension, for every minimizer.
 
     python benchmarks/slopes.py            all solvers, five values of each of n, d and the budget
-    python benchmarks/slopes.py --quick    three values of each, strongly convex problems only,
-    under 45 seconds python benchmarks/slopes.py --json     machine-readable, with the bars
+    python benchmarks/slopes.py --quick    three of each, strongly convex, under 45 seconds
+    python benchmarks/slopes.py --json     machine-readable, with the bars
     python benchmarks/slopes.py --figure   also writes docs/figures/slopes.svg
 
 Three families of problems whose minimizer is known in closed form, in the unit ball, records of
