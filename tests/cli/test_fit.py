@@ -493,3 +493,24 @@ def test_former_names_of_options_work_and_warn(dpfit, table, ill):
     assert (old.exit_code, new.exit_code, new.stderr) == (0, 0, "")
     assert json.loads(old.stdout)["plan"] == json.loads(new.stdout)["plan"]
     assert "neighbours" not in dpfit("fit", "--help").stdout
+
+
+def test_a_column_of_dates_is_read_as_days(dpfit, tmp_path):
+    path, schema, out = tmp_path / "t.csv", tmp_path / "s.toml", tmp_path / "m.json"
+    days = [f"2025-{1 + k % 12:02d}-15" for k in range(4000)]
+    lines = [f"{day},{'yes' if day > '2025-06-30' else 'no'}" for day in days]
+    path.write_text("\n".join(["admitted,late", *lines, "soon,no", ",yes"]), encoding="utf-8")
+    columns = "[columns.admitted]\nlower = 2025-01-01\nupper = 2025-12-31\n"
+    schema.write_text(
+        columns + '[target]\nname = "late"\ncategories = ["no", "yes"]\n', encoding="utf-8"
+    )
+    asked = ("--schema", schema, "--model", "logistic", "--epsilon", 2, "--out", out)
+    assert dpfit("fit", path, *asked).exit_code == 0
+    found = predictions(dpfit, out, path)["predictions"][:4000]
+    assert np.mean(np.array(found) == [line.split(",")[1] for line in lines]) > 0.9
+    cut = ("query", path, "--schema", schema, "--epsilon", 1, "--by", "admitted", "--bins")
+    counted = dpfit(*cut, "admitted=2025-01-01,2025-07-01,2025-12-31")
+    assert "admitted = [2025-01-01, 2025-07-01)" in counted.stdout
+    refused = dpfit(*cut, "admitted=2025-01-01,soon")
+    assert refused.exit_code == 2
+    assert "--bins takes COLUMN=N or COLUMN=EDGE" in refused.stderr

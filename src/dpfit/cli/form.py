@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpfit.data.schema import Category, Column, Number, Schema
+from dpfit.data.schema import Category, Column, Date, Number, Schema
 from dpfit.data.table import Table
 from dpfit.privacy.validate import did_you_mean
 
@@ -19,8 +19,9 @@ from what you know
 possible. A range or a
 # category that was read off private data would be a leak. Values outside a range are moved \
 into it, categories that
-# are not listed count as "other". Write nullable = true where a number may be missing. \
-Delete columns you do not need.
+# are not listed count as "other". Write nullable = true where a number or a date may be missing. \
+A range of dates has
+# no quotes: lower = 2025-01-01. Delete columns you do not need.
 """
 
 _PUBLIC = """\
@@ -58,7 +59,7 @@ def template(path: Path, target: str | None = None, public: bool = False) -> str
 
 
 def _kinds(path: Path) -> dict[str, str]:
-    """The columns, each "number", "text" or, where the file does not say, "unknown"."""
+    """The columns, each "number", "date", "text" or, where the file does not say, "unknown"."""
     from dpfit.data.files import csv_names
 
     if not path.is_file():
@@ -91,6 +92,8 @@ def _parquet_kinds(path: Path) -> list[tuple[str, str]]:
             or pa.types.is_floating(declared)
             or pa.types.is_decimal(declared)
         )
+        if pa.types.is_date(declared) or pa.types.is_timestamp(declared):
+            return "date"
         return "number" if numeric else "text"
 
     return [(field.name, kind(field.type)) for field in parquet.read_schema(path)]
@@ -101,6 +104,8 @@ def _blanks(name: str, kind: str) -> tuple[Column, ...]:
     number, category = Number(name, 0.0, 100.0), Category(name, ("first", "second"))
     if kind == "unknown":
         return number, category
+    if kind == "date":
+        return (Date(name, "2000-01-01", "2030-12-31"),)
     return (number,) if kind == "number" else (category,)
 
 
@@ -130,5 +135,10 @@ def _read_facts(cells: Table, name: str) -> Column | None:
         return (
             Number(name, lower, upper, nullable=not bool(filled.all())) if lower < upper else None
         )
+    days = cells.days(name)
+    known = np.isfinite(days)
+    if bool(np.all(known[filled])) and bool(filled.any()):
+        first, last = int(days[known].min()), int(days[known].max())
+        return Date(name, first, last, nullable=not bool(filled.all())) if first < last else None
     found = sorted({text for text in texts if text})
     return Category(name, tuple(found)) if 0 < len(found) <= _MOST_CATEGORIES else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +38,7 @@ def query(
         list[str] | None,
         typer.Option(
             metavar="COLUMN=N",
-            help="Bins of a number: N of equal width, or given edges as in age=0,18,65,120.",
+            help="Bins of a number or a date: N of equal width, or edges as in age=0,18,65,120.",
         ),
     ] = None,
     each: Annotated[
@@ -126,13 +126,22 @@ def _show(counted: CountResult, lines: list[tuple[str, float, float, float]]) ->
     console.print(facts([("promise", counted.release.guarantee)]))
 
 
-def _cut(choice: str) -> tuple[str, int | list[float]]:
-    """``age=10`` or ``age=0,18,65,120``."""
+def _cut(choice: str) -> tuple[str, int | list[float | date]]:
+    """``age=10``, ``age=0,18,65,120`` or ``admitted=2025-01-01,2025-12-31``."""
     name, _, cut = choice.rpartition("=")
     try:
-        return name, [float(edge) for edge in cut.split(",")] if "," in cut else int(cut)
+        if "," not in cut:
+            return name, int(cut)
+        return name, [_edge(text.strip()) for text in cut.split(",")]
     except ValueError:
         raise ValueError(f"--bins takes COLUMN=N or COLUMN=EDGE,EDGE,..., got {choice!r}") from None
+
+
+def _edge(text: str) -> float | date:
+    try:
+        return float(text)
+    except ValueError:
+        return date.fromisoformat(text)
 
 
 def _to_json(

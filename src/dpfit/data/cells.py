@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from numbers import Real
 from typing import Any, TypeGuard
@@ -34,6 +34,31 @@ def as_number(cell: object) -> float:
 def as_numbers(cells: Iterable[object]) -> Floats:
     """Return cells as floats, NaN where a cell is not a number."""
     return np.array([as_number(cell) for cell in cells], dtype=np.float64)
+
+
+EPOCH = date(1970, 1, 1)
+"""Day zero of a column of dates."""
+
+
+def as_day(cell: object) -> float:
+    """Return a date, or its ISO text, as days since 1970; NaN if it is empty or no date.
+
+    The time of day is left out, and days are those of the cell's own time zone.
+
+    >>> as_day("1970-01-31"), as_day(datetime(1969, 12, 31, 23)), as_day("31/01/1970"), as_day(30)
+    (30.0, -1.0, nan, nan)
+    """
+    try:
+        if hasattr(cell, "as_py"):  # of Arrow
+            cell = cell.as_py()
+        if isinstance(cell, str):
+            cell = datetime.fromisoformat(cell.strip())
+        if isinstance(cell, np.datetime64):
+            cell = cell.astype("datetime64[D]").item()
+        return float(cell.toordinal() - EPOCH.toordinal()) if isinstance(cell, date) else math.nan
+    except Exception:
+        # An unreadable cell is empty: an error would reveal that it exists.
+        return math.nan
 
 
 def has_no_dtype(values: object) -> bool:

@@ -1,9 +1,9 @@
 """A schema of public facts turns a table into the bounded matrix that private algorithms expect.
 
-For each column the caller writes down, without looking at the data, a range or a list of
-categories. Values outside are mapped into the range, unknown categories to an "other" column, empty
-cells to the middle of the range (with an indicator column if the column may be empty): mapped, not
-reported, since a message about a cell would be a leak.
+For each column the caller writes down, without looking at the data, a range of numbers or dates, or
+a list of categories. Values outside are mapped into the range, unknown categories to an "other"
+column, empty cells to the middle of the range (with an indicator column if the column may be
+empty): mapped, not reported, since a message about a cell would be a leak.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 import math
 import tomllib
 from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfit.data.cells import EPOCH, as_day
 from dpfit.data.table import Table
 from dpfit.privacy.spec import Spec
-from dpfit.privacy.validate import did_you_mean, option, positive, real
+from dpfit.privacy.validate import did_you_mean, integer, option, positive, real
 
 Array = NDArray[np.float64]
 
@@ -35,11 +37,11 @@ class Number(Spec):
     nullable: bool = False
 
     def __post_init__(self) -> None:
-        lower, upper = _plain("lower", self.lower), _plain("upper", self.upper)
+        lower, upper = self.place("lower", self.lower), self.place("upper", self.upper)
         if not (lower < upper and float(upper) - float(lower) < math.inf):
             raise ValueError(
                 f"column {self.name!r} needs finite lower < upper with a finite difference, got "
-                f"[{lower!r}, {upper!r}]"
+                f"[{self.shown(lower)}, {self.shown(upper)}]"
             )
         object.__setattr__(self, "lower", lower)
         object.__setattr__(self, "upper", upper)
@@ -50,9 +52,25 @@ class Number(Spec):
         """Names of the matrix columns."""
         return (self.name, f"{self.name} is missing") if self.nullable else (self.name,)
 
+    def place(self, name: str, value: object) -> float:
+        """An end or an edge, which the caller calls ``name``, as a number."""
+        return _plain(name, value)
+
+    def shown(self, value: float) -> str:
+        """An end as a schema has it."""
+        return repr(value)
+
+    def label(self, edge: float) -> str:
+        """An edge as tables of counts show it."""
+        return f"{edge:g}"
+
+    def values(self, table: Table) -> Array:
+        """The column as numbers; NaN where a cell is empty or something else."""
+        return table.numbers(self.name)
+
     def clamp(self, table: Table) -> Array:
         """The column inside its range; empty cells in the middle."""
-        values = table.numbers(self.name)
+        values = self.values(table)
         middle = self.lower / 2 + self.upper / 2
         return np.asarray(
             np.clip(np.where(np.isnan(values), middle, values), self.lower, self.upper)
@@ -60,7 +78,7 @@ class Number(Spec):
 
     def encode(self, table: Table, low: float) -> list[Array]:
         """The column scaled to [low, 1], and the indicator."""
-        values = table.numbers(self.name)
+        values = self.values(table)
         empty = np.isnan(values)
         share = (np.clip(values, self.lower, self.upper) - self.lower) / (self.upper - self.lower)
         # The middle of a narrow range may round to one of its ends; that of [low, 1] does not.
@@ -71,6 +89,44 @@ class Number(Spec):
         """The largest squared length of the encoded entries."""
         missing = ((low + 1.0) / 2) ** 2 + 1.0
         return max(1.0, missing) if self.nullable else 1.0
+
+
+@dataclass(frozen=True)
+class Date(Number):
+    """A day in [``lower``, ``upper``], given as dates or ISO texts; kept as days since 1970.
+
+    Cells are dates, moments, or texts such as 2025-01-31; the time of day is left out.
+
+    >>> column = Date("admitted", "2025-01-01", date(2025, 12, 31))
+    >>> column.encode(Table({"admitted": ["2025-07-02", date(2030, 1, 1), "soon"]}), -1.0)
+    [array([0., 1., 0.])]
+    """
+
+    kind = "column_date"
+    lower: Any
+    upper: Any
+
+    def place(self, name: str, value: object) -> float:
+        try:
+            if isinstance(value, str):
+                value = datetime.fromisoformat(value)
+            if isinstance(value, date):
+                return value.toordinal() - EPOCH.toordinal()
+            whole = int(value) if isinstance(value, float) and value.is_integer() else value
+            days = integer(name, whole, -EPOCH.toordinal() + 1)
+            self.shown(days)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"{name} must be a date such as 2025-01-31, got {value!r}") from None
+        return days
+
+    def shown(self, value: float) -> str:
+        return (EPOCH + timedelta(days=math.ceil(value))).isoformat()
+
+    def label(self, edge: float) -> str:
+        return self.shown(edge)
+
+    def values(self, table: Table) -> Array:
+        return table.days(self.name)
 
 
 @dataclass(frozen=True)
@@ -147,6 +203,11 @@ class _Facts(Spec):
             raise ValueError("columns must be a tuple of Number and Category columns")
         if not isinstance(self.target, Number | Category | None):
             raise ValueError("target must be a Number or Category column, or None")
+        if isinstance(self.target, Date):
+            raise ValueError(
+                f"the target {self.target.name!r} is a date; models predict numbers and "
+                "categories: choose another target"
+            )
         names = [
             column.name for column in (*self.columns, *((self.target,) if self.target else ()))
         ]
@@ -380,7 +441,11 @@ def _column(name: str, entry: dict[str, Any]) -> Column:
             if not isinstance(categories := facts.pop("categories"), list | tuple):
                 raise ValueError(f"the categories of column {name!r} must be a list")
             return Category(name, tuple(map(str, categories)), **facts)
-        return Number(name, **facts)
+        ends = [facts.get("lower"), facts.get("upper")]
+        dates = [not math.isnan(as_day(end)) for end in ends]
+        if any(dates) and None not in ends and not all(dates):
+            raise ValueError(f"column {name!r} needs two dates or two numbers, got {ends!r}")
+        return (Date if all(dates) else Number)(name, **facts)
     except TypeError:
         allowed = "lower, upper and nullable, or categories"
         unknown = sorted(entry.keys() - set(_ENTRIES))
@@ -421,7 +486,11 @@ def _facts(column: Column) -> list[str]:
     if isinstance(column, Category):
         return [f"categories = {_toml(column.categories)}"]
     nullable = ["nullable = true"] if column.nullable else []
-    return [f"lower = {_toml(column.lower)}", f"upper = {_toml(column.upper)}", *nullable]
+    return [
+        f"lower = {column.shown(column.lower)}",
+        f"upper = {column.shown(column.upper)}",
+        *nullable,
+    ]
 
 
 def _toml(value: object) -> str:

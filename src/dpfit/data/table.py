@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.data.cells import as_numbers, temporal_cells
+from dpfit.data.cells import as_day, as_numbers, temporal_cells
 from dpfit.data.users import as_string
 from dpfit.privacy.validate import did_you_mean
 
@@ -60,6 +60,17 @@ class Table:
             with np.errstate(over="ignore"):
                 return column.astype(np.float64)
         return as_numbers(_cells(column))
+
+    def days(self, name: str) -> NDArray[np.float64]:
+        """A column of dates as days since 1970; NaN where a cell is empty or no date.
+
+        >>> Table({"born": ["1970-02-01", None, "n/a"]}).days("born")
+        array([31., nan, nan])
+        """
+        column = self._column(name)
+        # Lists of NumPy's moments would hold nanoseconds as integers.
+        moments = isinstance(column, np.ndarray) and column.dtype.kind == "M"
+        return np.array([as_day(cell) for cell in (column if moments else _cells(column))], float)
 
     def texts(self, name: str) -> list[str | None]:
         """A column as texts; None where a cell is empty. Whole numbers have no decimal point.

@@ -104,8 +104,7 @@ class BudgetExceeded(LedgerError):
         if self._currency_mismatch:
             return (
                 f"the guarantee fits the budget, but its cost in {self.currency} currency "
-                "exceeds the cap; plan with "
-                "Gaussian noise, or register a dataset with currency='pure' and charge with "
-                "as_approximate=delta"
+                "exceeds the cap; plan with Gaussian noise (give a delta), or register a dataset "
+                "with currency='pure' and charge with as_approximate=delta"
             )
         return f"plan with {self.fits}" if self.fits else "nothing is left"

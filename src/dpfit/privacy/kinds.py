@@ -41,6 +41,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "clipped_mean": ("dpfit.mechanisms.aggregates.clipped_mean", "ClippedMean"),
     "close_in_renyi": ("dpfit.privacy.event", "CloseInRenyi"),
     "column_category": ("dpfit.data.schema", "Category"),
+    "column_date": ("dpfit.data.schema", "Date"),
     "column_number": ("dpfit.data.schema", "Number"),
     "column_ranges": ("dpfit.mechanisms.private_bounds", "ColumnRanges"),
     "composed": ("dpfit.privacy.event", "Composed"),

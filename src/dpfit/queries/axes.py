@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.data.schema import Category, Column, Number, Schema
+from dpfit.data.schema import Category, Column, Date, Number, Schema
 from dpfit.data.table import Table
 from dpfit.privacy.spec import Spec
 from dpfit.privacy.validate import did_you_mean, integer, real
@@ -88,8 +89,8 @@ class Bins(Axis):
             or edges[-1] != self.column.upper
         ):
             raise ValueError(
-                f"the edges of {self.name!r} must rise from {self.column.lower!r} to "
-                f"{self.column.upper!r}, the range "
+                f"the edges of {self.name!r} must rise from {self.column.shown(self.column.lower)} "
+                f"to {self.column.shown(self.column.upper)}, the range "
                 "of the column in the schema"
             )
 
@@ -104,20 +105,21 @@ class Bins(Axis):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        inner = [f"[{a:g}, {b:g})" for a, b in zip(self.edges[:-2], self.edges[1:-1], strict=True)]
-        last = f"[{self.edges[-2]:g}, {self.edges[-1]:g}]"
-        return (*inner, last, *(("missing",) if self.column.nullable else ()))
+        edges = [self.column.label(edge) for edge in self.edges]
+        *inner, (low, high) = pairwise(edges)
+        cuts = [f"[{a}, {b})" for a, b in inner]
+        return (*cuts, f"[{low}, {high}]", *(("missing",) if self.column.nullable else ()))
 
     def cells(self, table: Table) -> Cells:
         place = np.searchsorted(
             np.asarray(self.edges[1:-1], dtype=np.float64), self.column.clamp(table), side="right"
         )
         empty = self.bins if self.column.nullable else -1
-        place = np.where(np.isnan(table.numbers(self.name)), empty, place)
+        place = np.where(np.isnan(self.column.values(table)), empty, place)
         return np.asarray(place, dtype=np.int64)
 
 
-BinChoice = Mapping[str, int | Sequence[float]]
+BinChoice = Mapping[str, int | Sequence[float | str | date]]
 
 
 def axis(schema: Schema, name: str, bins: BinChoice) -> Axis:
@@ -128,14 +130,16 @@ def axis(schema: Schema, name: str, bins: BinChoice) -> Axis:
             raise ValueError(f"column {name!r} has categories; bins are for numbers")
         return Categories(column)
     if name not in bins:
+        noun = "date" if isinstance(column, Date) else "number"
         raise ValueError(
-            f"column {name!r} is a number: say how to cut it, as in bins={{{name!r}: 10}}"
+            f"column {name!r} is a {noun}: say how to cut it, as in bins={{{name!r}: 10}}"
         )
     choice = bins[name]
     if isinstance(choice, int):
         edges = np.linspace(column.lower, column.upper, integer(f"bins of {name!r}", choice) + 1)
+        edges = np.round(edges) if isinstance(column, Date) else edges
         return Bins(column, (float(column.lower), *map(float, edges[1:-1]), float(column.upper)))
-    return Bins(column, tuple(float(edge) for edge in choice))
+    return Bins(column, tuple(float(column.place("edge", edge)) for edge in choice))
 
 
 def columns_of(schema: Schema) -> tuple[Column, ...]:

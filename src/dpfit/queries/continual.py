@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpfit.core import Interact, Interaction, Plan, Release, plan_from_json, resume
 from dpfit.core.store import create, sync_folder
 from dpfit.data.dataset import InMemory
-from dpfit.data.schema import Number, Schema
+from dpfit.data.schema import Date, Number, Schema
 from dpfit.data.table import Table
 from dpfit.ledger import BudgetExceeded, Ledger, NotChargeable, account_for
 from dpfit.mechanisms.prefix_sums import RunningSums, StreamSums, prefix_sums
@@ -73,8 +73,9 @@ class Measures(Spec):
         numbers = []
         for name in sums:
             column = column_of(schema, name)
-            if not isinstance(column, Number):
-                raise ValueError(f"column {name!r} has categories; sums are of numbers")
+            if not isinstance(column, Number) or isinstance(column, Date):
+                noun = "dates" if isinstance(column, Date) else "categories"
+                raise ValueError(f"column {name!r} has {noun}; sums are of numbers")
             numbers.append(column)
         return cls(tuple(axis(schema, name, bins or {}) for name in by), tuple(numbers))
 

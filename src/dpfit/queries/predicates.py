@@ -7,15 +7,17 @@ more counts in the first ones only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import combinations
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfit.data.schema import Category, Column, Number
+from dpfit.data.cells import as_day
+from dpfit.data.schema import Category, Column, Date, Number
 from dpfit.data.table import Table
 from dpfit.mechanisms.counting import Counts, check_max_per_record, first_flags, max_changed_answers
 from dpfit.privacy.spec import Spec
@@ -25,7 +27,7 @@ from dpfit.queries.workload import TableQueries, checked_number
 _ROWS = 8192
 
 Allowed: TypeAlias = tuple[str | float, ...]
-"""Categories, or the two ends of a range."""
+"""Categories, or the two ends of a range; dates are days since 1970."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,14 @@ class Condition(Spec):
     values: Allowed
 
     def __str__(self) -> str:
-        if any(isinstance(value, str) for value in self.values):
+        return self.label(lambda value: f"{value:g}")
+
+    def label(self, shown: Callable[[float], str]) -> str:
+        """The condition in words; ``shown`` writes an end of its range."""
+        ends = [value for value in self.values if not isinstance(value, str)]
+        if len(ends) < len(self.values):
             return f"{self.column} in {', '.join(map(str, self.values))}"
-        return f"{self.column} from {self.values[0]:g} to {self.values[-1]:g}"
+        return f"{self.column} from {shown(ends[0])} to {shown(ends[-1])}"
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,8 @@ class Predicate(Spec):
         return " and ".join(map(str, self.conditions)) or "all"
 
 
-def where(**facts: str | float | Sequence[str | float]) -> Predicate:
-    """A predicate: one or several categories of a column, or a pair of numbers.
+def where(**facts: str | float | Sequence[str | float | date]) -> Predicate:
+    """A predicate: one or several categories of a column, or a pair of numbers or dates.
 
     Numbers take their lower end and not the upper one, except that the end of the column's range is
     included.
@@ -66,7 +73,11 @@ def where(**facts: str | float | Sequence[str | float]) -> Predicate:
         name: tuple(value) if isinstance(value, tuple | list) else (value,)
         for name, value in facts.items()
     }
-    return Predicate(tuple(Condition(name, values) for name, values in listed.items()))
+    plain = {
+        name: tuple(as_day(value) if isinstance(value, date) else value for value in values)
+        for name, values in listed.items()
+    }
+    return Predicate(tuple(Condition(name, values) for name, values in plain.items()))
 
 
 @dataclass(frozen=True)
@@ -101,8 +112,8 @@ may count, as in max_per_record=2 (a record that satisfies more counts in the fi
         for one, other in combinations(self.predicates, 2):
             if not _disjoint(one, other):
                 raise ValueError(
-                    f"{str(one)!r} and {str(other)!r} may hold for one record: say in how many "
-                    f"of the {self.number} "
+                    f"{self._label(one)!r} and {self._label(other)!r} may hold for one record: "
+                    f"say in how many of the {self.number} "
                     f"predicates a record may count, as in max_per_record={self.number} (a "
                     "record that satisfies more "
                     "counts in the first ones)"
@@ -120,7 +131,7 @@ may count, as in max_per_record=2 (a record that satisfies more counts in the fi
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(map(str, self.predicates))
+        return tuple(map(self._label, self.predicates))
 
     def max_changed_answers(self, relation: str) -> int:
         return max_changed_answers(self.number, self.max_per_record or 1, relation)
@@ -142,6 +153,14 @@ may count, as in max_per_record=2 (a record that satisfies more counts in the fi
             # Disjoint predicates pass through unchanged.
             total += first_flags(flags, self.max_per_record or 1).sum(axis=0, dtype=np.int64)
         return total
+
+    def _label(self, predicate: Predicate) -> str:
+        shown = (
+            str(condition) if isinstance(column, Category) else condition.label(column.label)
+            for condition in predicate.conditions
+            for column in [self._column(condition.column)]
+        )
+        return " and ".join(shown) or "all"
 
     def _column(self, name: str) -> Column:
         for column in self.facts:
@@ -168,13 +187,17 @@ def _check(condition: Condition, column: Column) -> None:
             )
         return
     if len(values) != 2 or any(isinstance(value, str) for value in values):
-        raise ValueError(f"column {name!r} is a number: give a pair (lower, upper), got {values!r}")
+        noun = (
+            "date: give a pair of datetime.date"
+            if isinstance(column, Date)
+            else "number: give a pair"
+        )
+        raise ValueError(f"column {name!r} is a {noun} (lower, upper), got {values!r}")
     low, high = (real(name, value) for value in values)
     if not column.lower <= low < high <= column.upper:
         raise ValueError(
-            f"a range of {name!r} must rise within [{column.lower!r}, {column.upper!r}], the "
-            "range of the column in "
-            f"the schema, got {values!r}"
+            f"a range of {name!r} must rise within [{column.shown(column.lower)}, "
+            f"{column.shown(column.upper)}], the range of the column in the schema, got {values!r}"
         )
 
 
@@ -207,7 +230,7 @@ def _holds(condition: Condition, column: Column, table: Table) -> NDArray[np.boo
         clamped = column.clamp(table)
         inside = (clamped >= low) & ((clamped < high) | (high == column.upper))
         # An empty cell satisfies nothing.
-        return np.asarray(inside & ~np.isnan(table.numbers(column.name)))
+        return np.asarray(inside & ~np.isnan(column.values(table)))
     wanted = [
         place for place, category in enumerate(column.categories) if category in condition.values
     ]

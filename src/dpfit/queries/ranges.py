@@ -73,9 +73,9 @@ class Ranges(TableQueries):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        edges, name = self.axis.edges, self.axis.name
+        edges, name = [self.axis.column.label(edge) for edge in self.axis.edges], self.axis.name
         return tuple(
-            f"{name} from {edges[start]:g} to {edges[stop]:g}" for start, stop in self.intervals
+            f"{name} from {edges[start]} to {edges[stop]}" for start, stop in self.intervals
         )
 
     def max_changed_answers(self, relation: str) -> int:
