@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from dpfit.data.arrays import as_rows
 from dpfit.data.dataset import InMemory
-from dpfit.data.files import parsed_csv, read_table, records, scan_parquet
+from dpfit.data.files import csv_names, parsed_csv, read_table, records, scan_parquet
 from dpfit.data.schema import Category, Number, Schema
 from dpfit.data.table import Table
 
@@ -55,12 +55,12 @@ def parquet_file(table, folder):
     return read_table(path)
 
 
-def csv_file(table, folder, ending="\n"):
+def csv_file(table, folder, ending="\n", separator=","):
     path = folder / "x.csv"
     lines = [
-        "x,c,y",
+        separator.join("xcy"),
         *(
-            ",".join("" if cell is None else str(cell) for cell in row)
+            separator.join("" if cell is None else str(cell) for cell in row)
             for row in zip(*table.values(), strict=True)
         ),
     ]
@@ -97,6 +97,8 @@ WAYS = {
     "parquet": lambda table, folder: parquet_file(arrow(table), folder),
     "csv": csv_file,
     "csv with CR LF": lambda table, folder: csv_file(table, folder, "\r\n"),
+    "csv with semicolons": lambda table, folder: csv_file(table, folder, separator=";"),
+    "csv with tabs": lambda table, folder: csv_file(table, folder, separator="\t"),
     "lists": lambda table, _: InMemory(pairs(table), table["y"]),
     "rows": lambda table, _: InMemory(as_rows(pairs(table), 2, "cells"), [0.0] * 5),
 }
@@ -202,13 +204,35 @@ def test_an_empty_cell_of_the_only_column_is_a_record(tmp_path):
     assert csv_cells(tmp_path / "x.csv", b"x\n1\n\n3\n")[1] == [("1",), (None,), ("3",)]
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_the_header_alone_says_how_cells_are_separated(separator, tmp_path):
+    lines = ["x,c", '1.5,"a, b"', "2,", "-3,x,y"]
+    cut = [line.replace(",", separator).replace(f"a{separator}", "a,") for line in lines]
+    found = csv_cells(tmp_path / "x.csv", "\n".join(cut).encode())
+    assert found == csv_cells(tmp_path / "y.csv", "\n".join(lines).encode())
+    assert csv_names(tmp_path / "x.csv") == ["x", "c"]
+
+
+def test_a_quoted_name_may_hold_a_comma(tmp_path):
+    schema, found = csv_cells(tmp_path / "x.csv", b'"size, cm";c\n4;A\n')
+    assert (schema.names, found) == (["size, cm", "c"], [("4", "A")])
+
+
+def test_between_semicolons_numbers_may_have_a_decimal_comma(tmp_path):
+    content = "x;c\n3,5;A\n-0,25;1,5\n1,234,567;a,b\n"
+    assert csv_cells(tmp_path / "x.csv", content.encode())[1] == [
+        ("3.5", "A"), ("-0.25", "1.5"), ("1,234,567", "a,b"),
+    ]  # fmt: skip
+
+
 LINES = st.binary(max_size=40).map(lambda line: line.replace(b"\n", b""))
 
 
+@pytest.mark.parametrize("header", [b"x,c,y", b"x;c;y"])
 @given(lines=st.lists(LINES, min_size=1, max_size=6), other=LINES, data=st.data())
-def test_neighbouring_csv_files_differ_in_one_record(tmp_path_factory, lines, other, data):
+def test_neighbouring_csv_files_differ_in_one_record(tmp_path_factory, header, lines, other, data):
     at = data.draw(st.integers(0, len(lines) - 1))
-    check_neighbours(tmp_path_factory.mktemp("csv") / "x.csv", b"x,c,y", lines, at, other)
+    check_neighbours(tmp_path_factory.mktemp("csv") / "x.csv", header, lines, at, other)
 
 
 def check_neighbours(path, header, lines, at, other):

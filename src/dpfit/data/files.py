@@ -180,7 +180,7 @@ def csv_names(path: str | Path) -> list[str]:
         header = file.readline().removeprefix(BOM_UTF8)
         while header and not header.strip(b"\r\n"):
             header = file.readline()
-    return _header(source, _text(header).rstrip("\n"))
+    return _header(source, _text(header).rstrip("\n"))[0]
 
 
 def _read_csv(source: Path) -> pa.Table:
@@ -204,39 +204,58 @@ def parsed_csv(source: Path, content: bytes) -> tuple[list[str], list[list[str]]
     """Return the names of the columns and the cells of each column; missing cells are empty."""
     # Empty lines above the header are no records.
     header, *lines = _text(content.removeprefix(BOM_UTF8)).lstrip("\r\n").split("\n")
-    names = _header(source, header)
+    names, separator = _header(source, header)
     # What follows the last line break is a record unless it is empty.
     if lines and not lines[-1]:
         lines.pop()
-    return names, _columns(lines, len(names))
+    cells = _columns(lines, len(names), separator)
+    if separator == ";":
+        cells = [[_with_point(cell) for cell in column] for column in cells]
+    return names, cells
 
 
 def _text(content: bytes) -> str:
     """Return decoded bytes, in which the bad ones are replaced.
 
-    No other character of UTF-8 holds the byte of LF, a comma or a quote, so a bad byte changes its
-    own cell alone.
+    No other character of UTF-8 holds the byte of LF, a separator or a quote, so a bad byte changes
+    its own cell alone.
     """
     return content.decode("utf-8", errors="replace")
 
 
-def _header(source: Path, line: str) -> list[str]:
+_SEPARATORS = (",", ";", "\t")
+
+
+def _header(source: Path, line: str) -> tuple[list[str], str]:
+    """Return the names of columns, and the separator that gives most of them: both are public."""
     if "\r" in line.removesuffix("\r"):
         # Were such a file read as one line, messages would quote its records as names.
         raise ValueError(
             f"the lines of {source.name} end with CR alone; write the file with LF or CR LF"
         )
-    names = _row(line)
+    separator = max(_SEPARATORS, key=lambda each: len(_row(line, each)))
+    names = _row(line, separator)
     if names == [""] or "\0" in line or "\ufffd" in line:
         raise _unreadable(source)
     if len(set(names)) < len(names):
         raise ValueError(f"{source.name} has two columns of one name; rename one")
-    return names
+    return names, separator
 
 
-def _columns(lines: list[str], width: int) -> list[list[str]]:
+def _with_point(cell: str) -> str:
+    """Return a number with a decimal point in place of its comma; any other cell as it is.
+
+    >>> _with_point("-3,5"), _with_point("1,234,567"), _with_point("3, 5"), _with_point("a,5")
+    ('-3.5', '1,234,567', '3, 5', 'a,5')
+    """
+    whole, comma, part = cell.strip().partition(",")
+    number = comma and whole.removeprefix("-").isdecimal() and part.isdecimal()
+    return f"{whole}.{part}" if number else cell
+
+
+def _columns(lines: list[str], width: int, separator: str) -> list[list[str]]:
     """Return the cells of each column, empty where a line is short."""
-    rows = [_row(line) for line in lines]
+    rows = [_row(line, separator) for line in lines]
     blank = [""] * width
     for row in rows:
         if len(row) != width:
@@ -245,7 +264,7 @@ def _columns(lines: list[str], width: int) -> list[list[str]]:
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
-def _row(line: str) -> list[str]:
+def _row(line: str, separator: str = ",") -> list[str]:
     """Return the cells of one line.
 
     >>> _row('1,"a, ""b"" c",x"y'), _row('1,"never closed, 2'), _row("")
@@ -253,15 +272,15 @@ def _row(line: str) -> list[str]:
     """
     line = line.removesuffix("\r")
     if '"' not in line:
-        return line.split(",")
+        return line.split(separator)
     cells, start = list[str](), 0
     while start <= len(line):
-        text, start = _cell_at(line, start)
+        text, start = _cell_at(line, start, separator)
         cells.append(text)
     return cells
 
 
-def _cell_at(line: str, start: int) -> tuple[str, int]:
+def _cell_at(line: str, start: int, separator: str) -> tuple[str, int]:
     """Return the cell that starts at a position, and where the next one starts."""
     quoted = ""
     while line.startswith('"', start):
@@ -270,7 +289,7 @@ def _cell_at(line: str, start: int) -> tuple[str, int]:
             return quoted + line[start + 1 :], len(line) + 1
         quoted += line[start + 1 : close] + ('"' if line.startswith('"', close + 1) else "")
         start = close + 1
-    end = line.find(",", start)
+    end = line.find(separator, start)
     end = len(line) if end < 0 else end
     return quoted + line[start:end], end + 1
 
