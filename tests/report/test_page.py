@@ -15,6 +15,7 @@ from dpfit.audit.result import BROKEN, TOO_FEW
 from dpfit.core import Answer, Mechanism, Risk, Step, plan_from_json
 from dpfit.ledger import Ledger
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
+from dpfit.models import LinearRegression, LogisticRegression
 from dpfit.privacy import Assumption, Basis, Budget, Guarantee, event
 from dpfit.privacy.spec import from_json
 from dpfit.report import Estimate, Facts, Quality, audit_report, report
@@ -511,3 +512,45 @@ def test_laplace_has_no_delta_in_its_quote():
     text = Page(report(plan)).text
     assert "ε = 0.5" in text
     assert "by more than a factor of 1.65" in text
+
+
+ROWS = np.random.default_rng(0).uniform(0, 1, (2000, 3))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_fitted_model_has_a_page_with_its_coefficients():
+    model = LogisticRegression(2.0, bounds=(0, 1), classes=[False, True], random_state=1)
+    page = report(model.fit(ROWS, ROWS[:, 0] > 0.5), title="Who is ill?")
+    assert "Who is ill?" in page
+    for name, (value,) in model.summary().coefficients:
+        assert name in page
+        assert f"{value:.4g}"[:4].removeprefix("-") in page
+    assert "Each interval holds" not in page
+    assert "RNG seed" in page
+    assert "A fitted LogisticRegression" in report(model)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_intervals_of_a_model_are_shown_where_they_are_exact():
+    model = LinearRegression(
+        1.0, bounds=(0, 1), y_bounds=(0, 1), solver="output_perturbation", random_state=1
+    ).fit(ROWS, ROWS[:, 0])
+    facts, interval = Facts.of_model(model), model.noise_interval()
+    assert [each.interval for each in facts.estimates] == [
+        *zip(*(end.tolist() for end in interval.coef), strict=True), tuple(interval.intercept),
+    ]  # fmt: skip
+    assert "Each interval holds" in report(model)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_coefficients_of_several_classes_are_named_by_class():
+    model = LogisticRegression(5.0, bounds=(0, 1), classes=["a", "b", "c"], random_state=1)
+    labels = np.array(["a", "b", "c"])[(3 * ROWS[:, 0]).astype(int)]
+    names = [each.name for each in Facts.of_model(model.fit(ROWS, labels)).estimates]
+    assert names[:2] == ["a: column 0", "a: column 1"]
+    assert len(names) == 12
+
+
+def test_a_model_that_is_not_fitted_has_no_page():
+    with pytest.raises(TypeError, match="or a fitted model, not LogisticRegression"):
+        report(LogisticRegression(1.0))

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from dpfit.report import Quality
 
 _MOST_SHOWN = 40
-_ABOUT_INTERVALS = (
-    "Each interval holds, with probability 95%, the number that the same fit would have released "
-    "without noise. It "
-    "covers privacy noise alone: it does not tell what a fit to other people would have given."
-)
 
 
 def fit(
@@ -238,6 +233,7 @@ class Fitted:
     def page(self, *quality: Quality) -> str:
         """The report."""
         from dpfit.report import Estimate, Facts, report
+        from dpfit.report.facts import ABOUT_INTERVALS
 
         columns, interval = len(self.task.schema.columns), self.noise_interval
         no_ends: list[tuple[float, ...]] = [()] * len(self.shown)
@@ -256,7 +252,7 @@ class Fitted:
                 for (name, value), pair in zip(self.shown, ends, strict=True)
             ),
             called="coefficient",
-            intervals="" if interval is None else _ABOUT_INTERVALS,
+            intervals="" if interval is None else ABOUT_INTERVALS,
             private=bool(self.model.private_),
             delta=self.task.delta or 1e-6,
             date=datetime.now(UTC).date().isoformat(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
@@ -12,10 +12,20 @@ from dpfit.core import Plan, Release
 from dpfit.privacy.spec import Spec
 from dpfit.privacy.validate import option, probability, real
 
+if TYPE_CHECKING:
+    from dpfit.models.linear import PrivateModel
+
 SOURCES = ("predicted", "public data", "private score")
 """Where a figure of quality may come from. Scores on the private records themselves would be one
 more release.
 """
+
+ABOUT_INTERVALS = (
+    "Each interval holds, with probability 95%, the number that the same fit would have released "
+    "without noise. It covers privacy noise alone: it does not tell what a fit to other people "
+    "would have given."
+)
+"""What the intervals of coefficients cover."""
 
 _MOST_VALUES = 50
 
@@ -138,6 +148,45 @@ class Facts(Spec):
         """The facts of a release; its value is listed if it is a few numbers."""
         more.setdefault("estimates", _listed(release.value))
         return Facts(title, release.plan, private=release.private, **more)
+
+    @staticmethod
+    def of_model(model: PrivateModel, title: str = "", **more: Unpack[FactsOptions]) -> Facts:
+        """The facts of a fitted model: its coefficients, with intervals where these are exact."""
+        estimates = _coefficients(model)
+        known: FactsOptions = {
+            "estimates": estimates,
+            "called": "coefficient",
+            "intervals": ABOUT_INTERVALS if any(each.interval for each in estimates) else "",
+            "delta": model.delta or 1e-6,
+        }
+        name, private = type(model).__name__, bool(model.private_)
+        return Facts(title or f"A fitted {name}", model.plan_, private=private, **(known | more))
+
+
+def _coefficients(model: PrivateModel) -> tuple[Estimate, ...]:
+    """Coefficients by output and column; of columns that were chosen, if a solver chooses them."""
+    summary, rows = model.summary(), len(model.summary().coefficients)
+    lower = upper = np.full((len(summary.outputs), rows), np.nan)
+    try:
+        found = model.noise_interval()
+    except AttributeError:
+        pass  # The solver has no interval from public facts.
+    else:
+        if found.exact and rows:
+            lower, upper = (
+                np.column_stack([np.atleast_2d(coef), np.asarray(intercept).ravel()])[:, :rows]
+                for coef, intercept in zip(found.coef, found.intercept, strict=True)
+            )
+    return tuple(
+        Estimate(
+            name if len(summary.outputs) == 1 else f"{output}: {name}",
+            values[place],
+            *(() if math.isnan(lower[place, row]) else (lower[place, row], upper[place, row])),
+        )
+        for place, output in enumerate(summary.outputs)
+        for row, (name, values) in enumerate(summary.coefficients)
+        if summary.chosen is None or name in summary.chosen or values[place]
+    )
 
 
 def finite(name: str, value: float) -> float:

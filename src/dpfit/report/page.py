@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from dpfit import __version__
 from dpfit.audit import Audit
@@ -27,6 +28,9 @@ from dpfit.report.promise import (
 )
 from dpfit.report.released import quality_section, released_section
 
+if TYPE_CHECKING:
+    from dpfit.models.linear import PrivateModel
+
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'"
@@ -34,7 +38,7 @@ _POLICY = (
 
 
 def report(
-    subject: Release | Plan | Facts,
+    subject: Release | Plan | Facts | PrivateModel,
     *,
     title: str = "",
     ledger: Ledger | None = None,
@@ -42,7 +46,7 @@ def report(
     audit: Audit | Sequence[Audit] = (),
     figures: Sequence[Markup] = (),
 ) -> str:
-    """A self-contained HTML page about a release, a plan before its run, or a model's facts.
+    """A self-contained HTML page about a release, a plan before its run, a fitted model, or facts.
 
     ``ledger`` and ``dataset`` add what is spent and left, ``audit`` what attacks found;
     ``figures``, made by `series_figure` for example, are shown with the release. Nothing on the
@@ -106,7 +110,7 @@ def audit_report(audits: Audit | Sequence[Audit], *, title: str = "") -> str:
     return _page(heading, "Privacy audit", (), sections)
 
 
-def _facts(subject: Release | Plan | Facts, title: str) -> Facts:
+def _facts(subject: Release | Plan | Facts | PrivateModel, title: str) -> Facts:
     match subject:
         case Release():
             return Facts.of(subject, title or "A private release")
@@ -116,7 +120,12 @@ def _facts(subject: Release | Plan | Facts, title: str) -> Facts:
             return subject
         case Facts():
             raise ValueError("facts have a title of their own")
-    raise TypeError(f"a report is about a Release, a Plan or Facts, not {type(subject).__name__}")
+    if hasattr(subject, "plan_") and hasattr(subject, "summary"):
+        return Facts.of_model(subject, title)
+    raise TypeError(
+        "a report is about a Release, a Plan, Facts or a fitted model, not "
+        f"{type(subject).__name__}"
+    )
 
 
 def _several(audits: Audit | Sequence[Audit]) -> tuple[Audit, ...]:
