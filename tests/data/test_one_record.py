@@ -250,7 +250,8 @@ def check_neighbours(path, header, lines, at, other):
 PIECES = [
     b",", b'"', b'""', b"\r", b" ", b"\t", b"\x00", b"\xff", b"\xc3", b"\xc3\xa9",
     b"\xe2\x80\xa8", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"1", b"-1e999", b"NA",
-    b"null", b"nan", b"A", b"3,5", b"'", b"\\", b"\\n", b"\x1a", b"\x85", b"\x0b", b"\x0c", b"#", b";",
+    b"null", b"nan", b"A", b"3,5", b"'", b"\\", b"\\n", b"\x1a", b"\x85", b"\x0b", b"\x0c", b"#",
+    b";",
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from dpfit import Budget, Ledger
+from dpfit.core import plan_from_json
 from dpfit.data.schema import Category, Number, Schema
 from dpfit.ledger import BudgetExceeded
 from dpfit.models import (
@@ -1004,3 +1005,36 @@ def test_a_schema_gives_texts_their_classes():
         LogisticRegression(1.0, schema=replace(schema, target=Number("age", 0, 1))).fit(
             table, texts
         )
+
+
+DECLARED = "the declared ranges and categories were not read off these records"
+
+
+@pytest.mark.parametrize(
+    ("model", "declares"),
+    [
+        (LinearRegression(1.0, bounds=(0, 1), y_bounds=(0, 1)), True),
+        (LinearRegression(1.0, bounds=(0, 1)), True),
+        (LinearRegression(1.0, row_norm=2.0, y_bounds=(0, 1)), True),
+        (LinearRegression(1.0), False),
+        (BoundedMean(1.0, bounds=(0, 1)), True),
+        (BoundedMean(1.0, bounds="private"), False),
+    ],
+    ids=["bounds", "bounds without y", "row norm", "private", "mean", "private mean"],
+)
+def test_a_promise_says_that_it_rests_on_declared_ranges(model, declares):
+    rows = np.full((2000, 3), 0.5)
+    plan = model.plan(2000, 3) if hasattr(model, "plan") else model.fit(rows).plan_
+    told = {one.text: one.status for one in plan.guarantee.basis.assumptions}
+    assert told.get(DECLARED) == ("declared" if declares else None)
+    assert plan_from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert declares == (f"declared   {DECLARED}" in plan.explain())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ranges_that_were_read_off_the_records_are_not_called_declared():
+    rows = np.linspace(0, 1, 60).reshape(20, 3)
+    fitted = LinearRegression(1.0, bounds="from_data").fit(rows, rows[:, 0])
+    told = [one.text for one in fitted.guarantee_.basis.assumptions]
+    assert DECLARED not in told
+    assert "ranges were read off the data and are not protected" in told

@@ -111,6 +111,23 @@ class Leak(Note):
 
 
 @dataclass(frozen=True)
+class DeclaredRanges(Note):
+    """The caller declared ranges: no code can tell whether they were read off the records."""
+
+    kind = "declared_ranges"
+    travels = True
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        declared = "the declared ranges and categories were not read off these records"
+        return (Assumption(declared, "declared"),)
+
+    @property
+    def row(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
 class MissingOutcomes(Note):
     """What becomes of records without an outcome: "drop", or "refuse" for types that have them."""
 

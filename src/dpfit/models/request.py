@@ -25,7 +25,7 @@ from dpfit.core import (
     TransformedPlan,
 )
 from dpfit.core.algorithm import Minimizer
-from dpfit.core.notes import Considered, LeftOut, Note
+from dpfit.core.notes import Considered, DeclaredRanges, LeftOut, Note
 from dpfit.geometry import Domain, L1Ball
 from dpfit.ledger import NotChargeable
 from dpfit.ledger.cost import cost_in_currency
@@ -33,6 +33,7 @@ from dpfit.losses import Bounds
 from dpfit.losses.base import Loss
 from dpfit.mechanisms.mean import BoundedMean, gaussian_mean, laplace_mean
 from dpfit.mechanisms.private_bounds import ColumnRanges, private_bounds
+from dpfit.models.leaks import RANGES_LEAK
 from dpfit.models.ranges import is_noiseless, shares
 from dpfit.models.scaling import ScaledBy, Scaling
 from dpfit.models.users import cap_and_budgets
@@ -171,7 +172,9 @@ class Request:
         )
         if plan is None:
             raise refusals[0]
-        return plan.with_notes(*map(Leak, self.leaks), *self.notes)
+        found = RANGES_LEAK in self.leaks or (self.missing is not None and self.missing.columns)
+        declared = () if found else (DeclaredRanges(),)
+        return plan.with_notes(*map(Leak, self.leaks), *declared, *self.notes)
 
     def used_scaling(self, release: Release) -> Scaling:
         """Return the scaling of a release of the plan, with the ranges that it found."""

@@ -56,6 +56,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "damped_by": ("dpfit.solvers.perturbation.sufficient_statistics", "DampedBy"),
     "declared_loss": ("dpfit.losses.custom", "MissingLoss"),
     "declared_queries": ("dpfit.mechanisms.declared_answers", "DeclaredQueries"),
+    "declared_ranges": ("dpfit.core.notes", "DeclaredRanges"),
     "declared_sampler": ("dpfit.solvers.gibbs.dp_from_sampler_closeness", "MissingSampler"),
     "descent": ("dpfit.solvers.descents.descent", "Descent"),
     "descent_tuning": ("dpfit.solvers.descents.rule", "DescentTuning"),
