@@ -1,6 +1,8 @@
 """``dpfit schema``: a template that reads no cell, or, for public tables, a schema."""
 
 import json
+from dataclasses import replace
+from datetime import date
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpfit.cli.app import app
-from dpfit.data.schema import Category, Number, Schema
+from dpfit.data.schema import Category, Date, Number, Schema
 
 HEADER = 'age,ward,"odd ""name"" = [x]"\n'
 
@@ -85,6 +87,22 @@ def test_public_columns_without_a_range_are_left_to_the_reader(tmp_path):
     assert "name 1" not in text
     for column in ("constant", "identity", "empty"):
         assert f'[columns."{column}"]\n# lower' in text
+
+
+def test_dates_are_dates_in_the_form(tmp_path):
+    days = [date(2025, 1, 3), None, date(2025, 2, 1)]
+    path = tmp_path / "x.parquet"
+    moments = pa.array(days).cast(pa.timestamp("ms"))
+    parquet.write_table(pa.table({"day": days, "moment": moments}), path)
+    assert "# lower = 2000-01-01\n# upper = 2030-12-31" in run(path).stdout
+    public = Schema.from_toml(run(path, "--from-public-data").stdout)
+    assert public.columns == tuple(
+        Date(name, "2025-01-03", "2025-02-01", nullable=True) for name in ("day", "moment")
+    )
+    csv = tmp_path / "x.csv"
+    csv.write_text("day;n\n2025-01-03;1\n;2\n2025-02-01;3\n", encoding="utf-8")
+    found = Schema.from_toml(run(csv, "--from-public-data").stdout)
+    assert found.columns == (replace(public.columns[0], name="day"), Number("n", 1.0, 3.0))
 
 
 def test_the_template_as_json(table, tmp_path):
