@@ -131,13 +131,19 @@ class Date(Number):
 
 @dataclass(frozen=True)
 class Category(Spec):
-    """One of the listed ``categories``; anything else, and nothing, is "other"."""
+    """One of the listed ``categories``; anything else, and nothing, is "other".
+
+    With ``other=False`` the list is complete: there is no "other", and such a cell has no category.
+    """
 
     kind = "column_category"
+    omitted: ClassVar = ("other",)
     name: str
     categories: tuple[str, ...]
+    other: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "other", _yes_or_no("other", self.other))
         texts = isinstance(self.categories, tuple) and all(
             isinstance(c, str) for c in self.categories
         )
@@ -152,10 +158,8 @@ class Category(Spec):
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of the matrix columns."""
-        return (
-            *(f"{self.name} = {category}" for category in self.categories),
-            f"{self.name} is other",
-        )
+        listed = tuple(f"{self.name} = {category}" for category in self.categories)
+        return (*listed, f"{self.name} is other") if self.other else listed
 
     def codes(self, table: Table, empty: int | None = None) -> NDArray[np.int64]:
         """The position of each cell's category; the number of categories for "other".
@@ -172,12 +176,12 @@ class Category(Spec):
         return np.array([none if text is None else place.get(text, other) for text in texts], int)
 
     def encode(self, table: Table, low: float) -> list[Array]:
-        """One column for each category and one for "other"; exactly one of them is 1."""
+        """One column for each category, and one for "other"; at most one of them is 1."""
         codes = self.codes(table)
-        return [(codes == index).astype(np.float64) for index in range(len(self.categories) + 1)]
+        return [(codes == index).astype(np.float64) for index in range(len(self.outputs))]
 
     def squared_norm(self, low: float) -> float:
-        """Exactly one entry is 1."""
+        """At most one entry is 1."""
         return 1.0
 
 
@@ -429,7 +433,7 @@ class Schema(_Facts):
         return "\n".join(lines) + "\n"
 
 
-_ENTRIES = ("lower", "upper", "nullable", "categories")
+_ENTRIES = ("lower", "upper", "nullable", "categories", "other")
 """What the TOML table of a column may have."""
 
 
@@ -484,7 +488,8 @@ def _whole(category: str) -> str:
 
 def _facts(column: Column) -> list[str]:
     if isinstance(column, Category):
-        return [f"categories = {_toml(column.categories)}"]
+        complete = [] if column.other else ["other = false"]
+        return [f"categories = {_toml(column.categories)}", *complete]
     nullable = ["nullable = true"] if column.nullable else []
     return [
         f"lower = {column.shown(column.lower)}",

@@ -45,7 +45,7 @@ class Axis(Spec, ABC):
 
 @dataclass(frozen=True)
 class Categories(Axis):
-    """The categories of a column and, last, "other".
+    """The categories of a column and, last, "other" unless the list is complete.
 
     >>> Categories(Category("ward", ("A", "B"))).cells(Table({"ward": ["B", "A", "Z", None]}))
     array([ 1,  0,  2, -1])
@@ -60,10 +60,11 @@ class Categories(Axis):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return (*self.column.categories, "other")
+        return (*self.column.categories, "other") if self.column.other else self.column.categories
 
     def cells(self, table: Table) -> Cells:
-        return self.column.codes(table, empty=-1)
+        codes = self.column.codes(table, empty=-1)
+        return np.where(codes < self.size, codes, -1)
 
 
 @dataclass(frozen=True)
